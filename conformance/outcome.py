@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What a device made of a scenario, and where that differs from the prediction."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from conformance.scenarios import (
+    Completion,
+    Operation,
+    Place,
+    Plan,
+    Prediction,
+    Region,
+    Scenario,
+    Side,
+    scatter_side,
+)
+
+CONTEXT_BYTES = 8
+"""Bytes shown before and after the first wrong one."""
+
+
+@dataclass(frozen=True)
+class WorkCompletion:
+    """struct ibv_wc, names instead of numbers. None: the completion is in error and the field not valid."""
+
+    wr_id: int
+    status: str
+    vendor_err: int
+    qp_num: int
+    opcode: str | None = None
+    byte_len: int | None = None
+    imm_data: int | None = None
+
+    def __str__(self) -> str:
+        if self.opcode is None:
+            return f"{self.status} vendor_err={self.vendor_err:#x} qp_num={self.qp_num:#x}"
+        imm = "" if self.imm_data is None else f" imm_data={self.imm_data:#010x}"
+        return f"{self.status} {self.opcode} byte_len={self.byte_len}{imm}"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A verb that returned an error instead of accepting the work request."""
+
+    verb: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one scenario: each side's completions, and both arenas as they were found afterwards."""
+
+    completions: dict[Side, tuple[WorkCompletion, ...]]
+    memory: dict[Side, bytes]
+    refusal: Refusal | None = None
+    waited: float = 0.0
+    """seconds that a completion was waited for in vain"""
+
+
+class Aspect(Enum):
+    """What a finding is about. A check looks at the aspects that its clause speaks of."""
+
+    ACCEPTED = "accepted"
+    """the work requests were taken, and completed with the right status"""
+    COMPLETION = "completion"
+    """opcode, byte_len, imm_data and number of completions"""
+    PAYLOAD = "payload"
+    """the ordinary memory that the message must reach"""
+    CANARY = "canary"
+    """the memory at the address that a null segment names"""
+    SURROUNDINGS = "surroundings"
+    """guards between the segments, and segments that are only read"""
+
+
+MEMORY = (Aspect.PAYLOAD, Aspect.CANARY, Aspect.SURROUNDINGS)
+
+
+@dataclass(frozen=True)
+class Finding:
+    aspect: Aspect
+    text: str
+
+
+def judge(scenario: Scenario, layout: Plan, prediction: Prediction, outcome: Outcome) -> tuple[Finding, ...]:
+    """Every difference between prediction and outcome."""
+    if outcome.refusal:
+        return (Finding(Aspect.ACCEPTED, f"{outcome.refusal.verb} refused it: {outcome.refusal.error}"),)
+    findings: list[Finding] = []
+    for side, expected in ((Side.REQUESTER, prediction.requester), (Side.RESPONDER, prediction.responder)):
+        findings += _judge_completions(side, expected, outcome)
+    for side in Side:
+        findings += _judge_memory(scenario, layout, prediction, outcome, side)
+    return tuple(findings)
+
+
+def _judge_completions(side: Side, expected: Completion | None, outcome: Outcome) -> Iterator[Finding]:
+    got = outcome.completions[side]
+    if expected is None:
+        if got:
+            yield Finding(Aspect.COMPLETION, f"{side.value}: a completion where none is due: {got[0]}")
+        return
+    wanted = " or ".join(sorted(expected.statuses))
+    if not got:
+        yield Finding(Aspect.ACCEPTED, f"{side.value}: no completion within {outcome.waited:.1f} s, expected {wanted}")
+        return
+    first, *more = got
+    if first.status not in expected.statuses:
+        yield Finding(Aspect.ACCEPTED, f"{side.value}: completed with {first}, expected {wanted}")
+    elif expected.is_success:
+        for field in ("opcode", "byte_len", "imm_data"):
+            value, due = getattr(first, field), getattr(expected, field)
+            if due is not None and value != due:
+                yield Finding(
+                    Aspect.COMPLETION,
+                    f"{side.value}: {field} {_shown(value)}, expected {_shown(due)} in {first}",
+                )
+    for surplus in more:
+        yield Finding(Aspect.COMPLETION, f"{side.value}: one completion too many: {surplus}")
+
+
+def _shown(value: object) -> str:
+    return f"{value:#x}" if isinstance(value, int) and value > 0xFFFF else str(value)
+
+
+def _judge_memory(
+    scenario: Scenario, layout: Plan, prediction: Prediction, outcome: Outcome, side: Side
+) -> Iterator[Finding]:
+    expected: bytes | bytearray = prediction.after[side]
+    got = outcome.memory[side]
+    if prediction.unspecified and side is scatter_side(scenario.operation):
+        expected = bytearray(expected)
+        for region in prediction.unspecified:
+            expected[region.offset : region.end] = got[region.offset : region.end]
+    if got == expected:
+        return
+    for region in layout.regions(side):
+        if got[region.offset : region.end] != expected[region.offset : region.end]:
+            yield Finding(
+                _aspect(scenario, layout, side, region),
+                f"{side.value}'s {region.name}: {first_difference(expected, got, region)}",
+            )
+
+
+def _aspect(scenario: Scenario, layout: Plan, side: Side, region: Region) -> Aspect:
+    if region.name.startswith("canary"):
+        return Aspect.CANARY
+    if region is layout.remote and scenario.operation is not Operation.RDMA_READ:
+        return Aspect.PAYLOAD
+    if side is scatter_side(scenario.operation) and any(place.region is region for place in layout.scatter):
+        return Aspect.PAYLOAD
+    return Aspect.SURROUNDINGS
+
+
+def first_difference(expected: bytes | bytearray, got: bytes, region: Region) -> str:
+    """The first wrong byte of a region in words, with the bytes around it. Offsets are within the region."""
+    wrong = [index for index in range(region.offset, region.end) if expected[index] != got[index]]
+    first = wrong[0]
+    start, end = max(region.offset, first - CONTEXT_BYTES), min(region.end, first + CONTEXT_BYTES)
+    return (
+        f"{len(wrong)} of {region.length} bytes wrong, first at offset {first - region.offset}: "
+        f"0x{got[first]:02x}, expected 0x{expected[first]:02x}; "
+        f"bytes {start - region.offset}..{end - region.offset - 1} are {got[start:end].hex(' ')}, "
+        f"expected {expected[start:end].hex(' ')}"
+    )
+
+
+def describe(scenario: Scenario, layout: Plan, addresses: dict[int, int]) -> str:
+    """The work request in words. `addresses` gives the address of each place, by id()."""
+    lines = [f"{scenario.transport.name} {scenario.operation.name} of {scenario.length} bytes"]
+    imm = scenario.imm_data
+    if imm is not None:
+        lines[0] += f", imm_data {imm:#010x}"
+    lines[0] += f", posted by {_posting(scenario)}, polled by {_polling(scenario)}"
+    if layout.gather:
+        lines.append(f"gather:  {_list(layout.gather, addresses)}")
+    if layout.remote:
+        lines.append(f"remote:  {layout.remote.length} bytes of ordinary memory by rkey")
+    if layout.scatter:
+        where = "receive queue" if scenario.queue.value == "rq" else "SRQ"
+        if scatter_side(scenario.operation) is Side.REQUESTER:
+            where = "local list"
+        lines.append(f"scatter: {_list(layout.scatter, addresses)} ({where})")
+    return "\n".join(lines)
+
+
+def _posting(scenario: Scenario) -> str:
+    return "ibv_post_send" if scenario.post.value == "post_send" else f"ibv_{scenario.post.value}"
+
+
+def _polling(scenario: Scenario) -> str:
+    return "ibv_poll_cq" if scenario.poll.value == "poll_cq" else "ibv_start_poll (CQ-ex)"
+
+
+def _list(places: tuple[Place, ...], addresses: dict[int, int]) -> str:
+    return ", ".join(
+        f"[{index}] {'NULL MR' if place.segment.null else 'memory'} {place.segment.length} at "
+        f"{addresses[id(place)]:#x}" + (f" ({place.segment.address.value})" if place.segment.null else "")
+        for index, place in enumerate(places)
+    )

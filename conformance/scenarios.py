@@ -1,0 +1,561 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What one work request must do: scenarios as plain data, and the model that says how each must end.
+
+A scenario is everything that decides the result and nothing of pyverbs or of a device. The same object is a
+parametrized case, an input of the model, a line in a report and the source of a reproducer.
+
+Each side (requester, responder) owns one arena of memory. `plan` lays the ordinary segments, the canaries and
+the guard bytes between them out in the two arenas; `predict` says what both arenas hold before and after, and
+what each side's completion says. Neither knows an address: where a null segment points is resolved by whoever
+runs the scenario.
+"""
+
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Literal
+
+ATOMIC_LENGTH = 8
+GRH_LENGTH = 40
+"""Bytes that precede the payload in every UD receive (ibv_post_recv(3))."""
+GUARD_LENGTH = 64
+CANARY_OFFSET = 4096
+"""Where in its arena the memory lies that null segments point at; the same in every scenario, so that what one
+work request writes into a null segment is what a later one would read back from the same addresses."""
+
+
+class Transport(Enum):
+    RC = "rc"
+    UC = "uc"
+    UD = "ud"
+    XRC = "xrc"
+
+
+class Operation(Enum):
+    SEND = "send"
+    SEND_WITH_IMM = "send_imm"
+    RDMA_WRITE = "write"
+    RDMA_WRITE_WITH_IMM = "write_imm"
+    RDMA_READ = "read"
+    CMP_AND_SWP = "cmp_swp"
+    FETCH_AND_ADD = "fetch_add"
+
+    @property
+    def is_send(self) -> bool:
+        return self in (Operation.SEND, Operation.SEND_WITH_IMM)
+
+    @property
+    def is_write(self) -> bool:
+        return self in (Operation.RDMA_WRITE, Operation.RDMA_WRITE_WITH_IMM)
+
+    @property
+    def is_atomic(self) -> bool:
+        return self in (Operation.CMP_AND_SWP, Operation.FETCH_AND_ADD)
+
+    @property
+    def has_imm(self) -> bool:
+        return self in (Operation.SEND_WITH_IMM, Operation.RDMA_WRITE_WITH_IMM)
+
+    @property
+    def consumes_receive(self) -> bool:
+        return self.is_send or self is Operation.RDMA_WRITE_WITH_IMM
+
+
+TRANSPORT_OPERATIONS: dict[Transport, tuple[Operation, ...]] = {
+    Transport.RC: tuple(Operation),
+    Transport.XRC: tuple(Operation),
+    Transport.UC: (
+        Operation.SEND,
+        Operation.SEND_WITH_IMM,
+        Operation.RDMA_WRITE,
+        Operation.RDMA_WRITE_WITH_IMM,
+    ),
+    Transport.UD: (Operation.SEND, Operation.SEND_WITH_IMM),
+}
+"""Which operations each transport has (ibv_post_send(3), IBTA table 38)."""
+
+
+class Queue(Enum):
+    """Where the responder's receives are posted: the queue pair's own queue or a shared one (for XRC, an XRC SRQ)."""
+
+    RQ = "rq"
+    SRQ = "srq"
+
+
+class Post(Enum):
+    """How the requester posts: ibv_post_send, or ibv_wr_* with one of its two ways to name memory."""
+
+    POST_SEND = "post_send"
+    WR_SET_SGE = "wr_set_sge"
+    WR_SET_SGE_LIST = "wr_set_sge_list"
+
+
+class Poll(Enum):
+    POLL_CQ = "poll_cq"
+    CQ_EX = "cq_ex"
+
+
+class Address(Enum):
+    """Where a null segment points."""
+
+    CANARY = "canary"
+    """live memory inside an ordinary MR of the same PD, registered for local and remote access"""
+    UNMAPPED = "unmapped"
+    ZERO = "zero"
+    TOP = "top"
+    """2^64 - length: the last bytes of the address space"""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One SGE of `length` bytes: null (the null MR's lkey) or ordinary memory."""
+
+    null: bool
+    length: int
+    address: Address = Address.CANARY
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"a segment has at least 1 byte, not {self.length}")
+        if not self.null and self.address is not Address.CANARY:
+            raise ValueError("only a null segment has a free choice of address")
+
+    def __str__(self) -> str:
+        at = "" if self.address is Address.CANARY else f"@{self.address.value}"
+        return f"{'n' if self.null else 'm'}{self.length}{at}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Segment":
+        kind, at = text[:1], text[1:].partition("@")
+        if kind not in ("n", "m"):
+            raise ValueError(f"segment {text!r}: starts with n (null) or m (ordinary memory)")
+        return cls(kind == "n", int(at[0]), Address(at[2] or "canary"))
+
+
+def null(length: int, address: Address = Address.CANARY) -> Segment:
+    return Segment(True, length, address)
+
+
+def mem(length: int) -> Segment:
+    return Segment(False, length)
+
+
+def total(segments: tuple[Segment, ...]) -> int:
+    """Length in bytes of a segment list."""
+    return sum(segment.length for segment in segments)
+
+
+@dataclass(frozen=True)
+class LinkKind:
+    """Everything of a scenario that decides which queue pairs carry it."""
+
+    transport: Transport
+    queue: Queue
+    post: Post
+    poll: Poll
+
+    def __str__(self) -> str:
+        return f"{self.transport.value}-{self.queue.value}-{self.post.value}-{self.poll.value}"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One work request.
+
+    `gather` is the requester's list for SEND and WRITE and empty for the rest. `scatter` is the responder's
+    receive list for SEND and WRITE with immediate, the requester's list for READ and atomics, empty for a plain
+    WRITE. The remote end of WRITE, READ and atomics is ordinary memory.
+
+    Raises ValueError for what no work request can be.
+    """
+
+    transport: Transport
+    operation: Operation
+    gather: tuple[Segment, ...]
+    scatter: tuple[Segment, ...]
+    queue: Queue = Queue.RQ
+    post: Post = Post.POST_SEND
+    poll: Poll = Poll.POLL_CQ
+
+    def __post_init__(self) -> None:
+        operation = self.operation
+        if operation not in TRANSPORT_OPERATIONS[self.transport]:
+            raise ValueError(f"{self.transport.name} has no {operation.name}")
+        if bool(self.gather) != (operation.is_send or operation.is_write):
+            raise ValueError(f"{operation.name} with gather list {segments_id(self.gather)}")
+        if bool(self.scatter) == (operation is Operation.RDMA_WRITE):
+            raise ValueError(f"{operation.name} with scatter list {segments_id(self.scatter)}")
+        if operation.is_atomic and [segment.length for segment in self.scatter] != [ATOMIC_LENGTH]:
+            raise ValueError("an atomic returns 8 bytes into one segment")
+        if self.post is Post.WR_SET_SGE and len(self.gather or self.scatter) != 1:
+            raise ValueError("ibv_wr_set_sge names one segment")
+        if self.transport is Transport.XRC and self.queue is not Queue.SRQ:
+            raise ValueError("XRC receives through an SRQ only")
+        if self.is_too_long and self.transport not in (Transport.RC, Transport.XRC):
+            raise ValueError("a message longer than the list is an error on reliable transports only")
+
+    def __str__(self) -> str:
+        """The scenario's id, which `parse` reads back."""
+        return "-".join(
+            (
+                self.transport.value,
+                self.operation.value,
+                segments_id(self.gather),
+                segments_id(self.scatter),
+                self.queue.value,
+                self.post.value,
+                self.poll.value,
+            )
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> "Scenario":
+        """The scenario with this id; raises ValueError for any other text."""
+        fields = text.split("-")
+        if len(fields) != 7:
+            raise ValueError(f"scenario id {text!r}: 7 fields separated by '-', not {len(fields)}")
+        transport, operation, gather, scatter, queue, post, poll = fields
+        return cls(
+            Transport(transport),
+            Operation(operation),
+            parse_segments(gather),
+            parse_segments(scatter),
+            Queue(queue),
+            Post(post),
+            Poll(poll),
+        )
+
+    @cached_property
+    def seed(self) -> int:
+        """Makes the bytes of one scenario differ from those of the next."""
+        return zlib.crc32(str(self).encode())
+
+    @property
+    def link(self) -> LinkKind:
+        return LinkKind(self.transport, self.queue, self.post, self.poll)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the message."""
+        return total(self.gather or self.scatter)
+
+    @property
+    def scatter_length(self) -> int:
+        """Bytes that the operation puts into the scatter list, the GRH of a UD receive included."""
+        if self.operation is Operation.RDMA_WRITE_WITH_IMM:
+            return 0
+        return self.length + (GRH_LENGTH if self.transport is Transport.UD else 0)
+
+    @property
+    def is_too_long(self) -> bool:
+        """Is the message longer than the receive's scatter list?"""
+        return self.operation.is_send and self.scatter_length > total(self.scatter)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self.gather + self.scatter
+
+    @property
+    def has_null(self) -> bool:
+        return any(segment.null for segment in self.segments)
+
+    @property
+    def imm_data(self) -> int | None:
+        """Immediate data, as the 32-bit value that the wire carries."""
+        return (self.seed | 0x80000001) if self.operation.has_imm else None
+
+    def on_ordinary_memory(self) -> "Scenario":
+        """The control: the same work request with ordinary memory in place of every null segment."""
+        return replace(
+            self,
+            gather=tuple(mem(segment.length) for segment in self.gather),
+            scatter=tuple(mem(segment.length) for segment in self.scatter),
+        )
+
+
+def segments_id(segments: tuple[Segment, ...]) -> str:
+    """A segment list in an id: `n8+m64`; runs are counted, `3*n8`; an empty list is `remote`."""
+    if not segments:
+        return "remote"
+    parts: list[str] = []
+    counts: list[int] = []
+    for segment in segments:
+        if parts and parts[-1] == str(segment):
+            counts[-1] += 1
+        else:
+            parts.append(str(segment))
+            counts.append(1)
+    return "+".join(part if count == 1 else f"{count}*{part}" for part, count in zip(parts, counts, strict=True))
+
+
+def parse_segments(text: str) -> tuple[Segment, ...]:
+    if text == "remote":
+        return ()
+    segments: list[Segment] = []
+    for part in text.split("+"):
+        count, star, segment = part.rpartition("*")
+        segments += [Segment.parse(segment)] * (int(count) if star else 1)
+    return tuple(segments)
+
+
+class Side(Enum):
+    REQUESTER = "requester"
+    RESPONDER = "responder"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A named stretch of an arena, in bytes from its start."""
+
+    name: str
+    offset: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a segment is: a region of its side's arena, or None for a null segment that points outside of it."""
+
+    segment: Segment
+    region: Region | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The memory of both sides.
+
+    `requester` and `responder` cover the used part of each arena without gaps, guards included. `remote` is the
+    region of the responder's arena that WRITE, READ and atomics name by rkey.
+    """
+
+    requester: tuple[Region, ...]
+    responder: tuple[Region, ...]
+    gather: tuple[Place, ...]
+    scatter: tuple[Place, ...]
+    remote: Region | None
+
+    def regions(self, side: Side) -> tuple[Region, ...]:
+        return self.requester if side is Side.REQUESTER else self.responder
+
+    def size(self, side: Side) -> int:
+        """Bytes that the side's arena must have."""
+        return self.regions(side)[-1].end
+
+
+def scatter_side(operation: Operation) -> Side:
+    """Whose list the scatter list is."""
+    return Side.RESPONDER if operation.consumes_receive else Side.REQUESTER
+
+
+class _Arena:
+    """Lays regions out one after the other, with guards between them."""
+
+    def __init__(self) -> None:
+        self.regions = [Region("guard", 0, CANARY_OFFSET)]
+
+    def add(self, name: str, length: int, align: int = 1) -> Region:
+        guard_end = self.regions[-1].end
+        offset = -(-guard_end // align) * align
+        if offset > guard_end:
+            self.regions.append(Region("guard", guard_end, offset - guard_end))
+        region = Region(name, offset, length)
+        self.regions += [region, Region("guard", region.end, GUARD_LENGTH)]
+        return region
+
+    def add_list(self, name: str, segments: tuple[Segment, ...], align: int) -> tuple[Place, ...]:
+        """Canaries come first, so that the first of them is at CANARY_OFFSET; then the ordinary segments."""
+        places: dict[int, Place] = {}
+        for wanted in (True, False):
+            for index, segment in enumerate(segments):
+                if segment.null is wanted:
+                    kind = "canary of " if segment.null else ""
+                    inside = segment.address is Address.CANARY
+                    region = self.add(f"{kind}{name}[{index}]", segment.length, align) if inside else None
+                    places[index] = Place(segment, region)
+        return tuple(places[index] for index in range(len(segments)))
+
+
+def plan(scenario: Scenario) -> Plan:
+    """Lay a scenario's memory out. Ordinary segments follow one another unaligned, but for atomics (IBTA 9.4.5)."""
+    requester, responder = _Arena(), _Arena()
+    align = ATOMIC_LENGTH if scenario.operation.is_atomic else 1
+    gather = requester.add_list("gather", scenario.gather, align)
+    owner = requester if scatter_side(scenario.operation) is Side.REQUESTER else responder
+    scatter = owner.add_list("scatter", scenario.scatter, align)
+    remote = None
+    if not scenario.operation.is_send:
+        remote = responder.add("remote", scenario.length, align)
+    return Plan(tuple(requester.regions), tuple(responder.regions), gather, scatter, remote)
+
+
+def _non_zero_bytes(count: int) -> bytes:
+    generator = random.Random(0)
+    return bytes(generator.choices(range(1, 256), k=count))
+
+
+# A prime length, so that a stretch repeats at no power of two.
+_PATTERN = _non_zero_bytes(65521)
+
+
+def pattern(length: int, start: int) -> bytes:
+    """`length` bytes, none of them zero, that differ from start to start."""
+    start %= len(_PATTERN)
+    end = start + length
+    if end <= len(_PATTERN):
+        return _PATTERN[start:end]
+    return (_PATTERN * (end // len(_PATTERN) + 1))[start:end]
+
+
+def _fill(regions: tuple[Region, ...], seed: int) -> bytearray:
+    """The image of an arena before the work request: every region holds bytes of its own, none of them zero."""
+    image = bytearray()
+    for index, region in enumerate(regions):
+        image += pattern(region.length, seed + index * 4099)
+    return image
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a work completion must say. None: not valid in this completion, not to be looked at (ibv_poll_cq(3))."""
+
+    statuses: frozenset[str]
+    opcode: str | None = None
+    byte_len: int | None = None
+    imm_data: int | None = None
+
+    @property
+    def is_success(self) -> bool:
+        return self.statuses == SUCCESS
+
+
+SUCCESS = frozenset({"IBV_WC_SUCCESS"})
+# IBTA 9.7.5.2.8 and 10.10.3.2: the responder has a local length error, the requester an invalid request or, where
+# the receive queue fails as a whole, a remote operational error.
+TOO_LONG_AT_RESPONDER = frozenset({"IBV_WC_LOC_LEN_ERR"})
+TOO_LONG_AT_REQUESTER = frozenset({"IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_OP_ERR"})
+
+REQUESTER_OPCODES = {
+    Operation.SEND: "IBV_WC_SEND",
+    Operation.SEND_WITH_IMM: "IBV_WC_SEND",
+    Operation.RDMA_WRITE: "IBV_WC_RDMA_WRITE",
+    Operation.RDMA_WRITE_WITH_IMM: "IBV_WC_RDMA_WRITE",
+    Operation.RDMA_READ: "IBV_WC_RDMA_READ",
+    Operation.CMP_AND_SWP: "IBV_WC_COMP_SWAP",
+    Operation.FETCH_AND_ADD: "IBV_WC_FETCH_ADD",
+}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How a scenario must end.
+
+    `before` and `after` are the images of both arenas. `unspecified` are the stretches of the responder's arena
+    of which nothing is promised: the GRH of a UD receive, and the ordinary segments of a receive in error.
+    """
+
+    before: dict[Side, bytes]
+    after: dict[Side, bytes]
+    unspecified: tuple[Region, ...]
+    requester: Completion
+    responder: Completion | None
+
+
+@dataclass(frozen=True)
+class AtomicOperands:
+    """64-bit operands in host byte order; `compare_add` and `swap` as in struct ibv_send_wr."""
+
+    compare_add: int
+    swap: int
+
+
+def atomic_operands(scenario: Scenario, old: int) -> AtomicOperands:
+    """Operands that change the remote word, whose value is `old`."""
+    other = int.from_bytes(pattern(ATOMIC_LENGTH, scenario.seed + 7), "little")
+    if scenario.operation is Operation.CMP_AND_SWP:
+        return AtomicOperands(old, other)
+    return AtomicOperands(other, 0)
+
+
+def _pieces(places: tuple[Place, ...], length: int) -> Iterator[tuple[Place, int, int]]:
+    """Each place with the stretch (start, end) of a message of `length` bytes that falls to it."""
+    start = 0
+    for place in places:
+        end = min(start + place.segment.length, length)
+        yield place, start, end
+        start = end
+
+
+def predict(scenario: Scenario, layout: Plan, byteorder: Literal["little", "big"]) -> Prediction:
+    """What must be in memory and in the completions. `byteorder` is the host's, as atomics work on host words."""
+    before = {side: _fill(layout.regions(side), scenario.seed + salt * 7919) for salt, side in enumerate(Side)}
+    after = {side: bytearray(image) for side, image in before.items()}
+    unspecified: list[Region] = []
+
+    if scenario.operation.is_atomic:
+        assert layout.remote is not None
+        word = slice(layout.remote.offset, layout.remote.end)
+        message = bytes(before[Side.RESPONDER][word])
+        old = int.from_bytes(message, byteorder)
+        operands = atomic_operands(scenario, old)
+        compare_and_swap = scenario.operation is Operation.CMP_AND_SWP
+        new = operands.swap if compare_and_swap else (old + operands.compare_add) % 2**64
+        after[Side.RESPONDER][word] = new.to_bytes(ATOMIC_LENGTH, byteorder)
+    elif scenario.operation is Operation.RDMA_READ:
+        assert layout.remote is not None
+        message = bytes(before[Side.RESPONDER][layout.remote.offset : layout.remote.end])
+    else:
+        message = b"".join(
+            bytes(place.segment.length)
+            if place.segment.null or place.region is None
+            else bytes(before[Side.REQUESTER][place.region.offset : place.region.end])
+            for place in layout.gather
+        )
+        if scenario.operation.is_write:
+            assert layout.remote is not None
+            after[Side.RESPONDER][layout.remote.offset : layout.remote.end] = message
+
+    if scenario.is_too_long:
+        unspecified += [place.region for place in layout.scatter if place.region and not place.segment.null]
+    else:
+        skipped = scenario.scatter_length - scenario.length
+        image = after[scatter_side(scenario.operation)]
+        for place, start, end in _pieces(layout.scatter, scenario.scatter_length):
+            if place.segment.null or place.region is None:
+                continue
+            header = max(0, min(end, skipped) - start)
+            if header:
+                unspecified.append(Region("GRH", place.region.offset, header))
+            data = message[start + header - skipped : end - skipped] if end > skipped else b""
+            image[place.region.offset + header : place.region.offset + header + len(data)] = data
+
+    requester, responder = _completions(scenario)
+    return Prediction(
+        {side: bytes(image) for side, image in before.items()},
+        {side: bytes(image) for side, image in after.items()},
+        tuple(unspecified),
+        requester,
+        responder,
+    )
+
+
+def _completions(scenario: Scenario) -> tuple[Completion, Completion | None]:
+    """ibv_poll_cq(3): of a completion in error, only wr_id, status, qp_num and vendor_err are valid."""
+    operation = scenario.operation
+    if scenario.is_too_long:
+        return Completion(TOO_LONG_AT_REQUESTER), Completion(TOO_LONG_AT_RESPONDER)
+    returned = scenario.length if operation is Operation.RDMA_READ or operation.is_atomic else None
+    requester = Completion(SUCCESS, REQUESTER_OPCODES[operation], returned)
+    if not operation.consumes_receive:
+        return requester, None
+    if operation.is_write:
+        responder = Completion(SUCCESS, "IBV_WC_RECV_RDMA_WITH_IMM", scenario.length, scenario.imm_data)
+    else:
+        responder = Completion(SUCCESS, "IBV_WC_RECV", scenario.scatter_length, scenario.imm_data)
+    return requester, responder

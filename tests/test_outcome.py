@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Judging an outcome: each difference is found, named and put under the right aspect."""
+
+from dataclasses import replace
+
+import pytest
+
+from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, judge
+from conformance.scenarios import Completion, Operation, Place, Scenario, Side, Transport, mem, null, plan, predict
+
+SCENARIO = Scenario(Transport.RC, Operation.SEND_WITH_IMM, (null(4), mem(4)), (mem(6), null(8)))
+LAYOUT = plan(SCENARIO)
+PREDICTION = predict(SCENARIO, LAYOUT, "little")
+
+
+def completion(expected: Completion | None) -> tuple[WorkCompletion, ...]:
+    if expected is None:
+        return ()
+    status = min(expected.statuses)
+    return (WorkCompletion(1, status, 0, 17, expected.opcode, expected.byte_len, expected.imm_data),)
+
+
+CONFORMING = Outcome(
+    {Side.REQUESTER: completion(PREDICTION.requester), Side.RESPONDER: completion(PREDICTION.responder)},
+    PREDICTION.after,
+)
+
+
+def with_byte(side: Side, offset: int, value: int) -> Outcome:
+    memory = bytearray(CONFORMING.memory[side])
+    memory[offset] = value
+    return replace(CONFORMING, memory={**CONFORMING.memory, side: bytes(memory)})
+
+
+def with_completions(side: Side, *completions: WorkCompletion) -> Outcome:
+    return replace(CONFORMING, completions={**CONFORMING.completions, side: completions})
+
+
+def findings(outcome: Outcome) -> tuple[Finding, ...]:
+    return judge(SCENARIO, LAYOUT, PREDICTION, outcome)
+
+
+def offset_of(place: Place) -> int:
+    assert place.region is not None
+    return place.region.offset
+
+
+def test_what_was_predicted_has_no_findings() -> None:
+    assert findings(CONFORMING) == ()
+
+
+@pytest.mark.parametrize(
+    ("side", "offset", "aspect", "name"),
+    [
+        (Side.RESPONDER, offset_of(LAYOUT.scatter[0]) + 2, Aspect.PAYLOAD, "responder's scatter[0]: 1 of 6 bytes"),
+        (Side.RESPONDER, offset_of(LAYOUT.scatter[1]), Aspect.CANARY, "responder's canary of scatter[1]: 1 of 8"),
+        (Side.REQUESTER, offset_of(LAYOUT.gather[0]), Aspect.CANARY, "requester's canary of gather[0]: 1 of 4"),
+        (Side.REQUESTER, offset_of(LAYOUT.gather[1]), Aspect.SURROUNDINGS, "requester's gather[1]: 1 of 4"),
+        (Side.RESPONDER, offset_of(LAYOUT.scatter[0]) + 6, Aspect.SURROUNDINGS, "responder's guard: 1 of 64"),
+        (Side.RESPONDER, 0, Aspect.SURROUNDINGS, "responder's guard: 1 of 4096"),
+    ],
+)
+def test_one_wrong_byte_is_found_where_it_is(side: Side, offset: int, aspect: Aspect, name: str) -> None:
+    wrong = with_byte(side, offset, CONFORMING.memory[side][offset] ^ 0xFF)
+    (finding,) = findings(wrong)
+    assert finding.aspect is aspect
+    assert finding.text.startswith(name)
+
+
+def test_the_text_has_offset_and_values_and_the_bytes_around() -> None:
+    offset = offset_of(LAYOUT.scatter[0])
+    (finding,) = findings(with_byte(Side.RESPONDER, offset + 1, 0x5A))
+    expected = CONFORMING.memory[Side.RESPONDER][offset : offset + 6]
+    assert "first at offset 1: 0x5a, expected 0x00" in finding.text
+    assert f"expected {expected.hex(' ')}" in finding.text
+
+
+def test_a_wrong_status_is_named_with_vendor_err() -> None:
+    wrong = WorkCompletion(1, "IBV_WC_LOC_PROT_ERR", 0x51, 17)
+    (finding,) = findings(with_completions(Side.REQUESTER, wrong))
+    assert finding.aspect is Aspect.ACCEPTED
+    assert finding.text == (
+        "requester: completed with IBV_WC_LOC_PROT_ERR vendor_err=0x51 qp_num=0x11, expected IBV_WC_SUCCESS"
+    )
+
+
+RECEIVED = CONFORMING.completions[Side.RESPONDER][0]
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("opcode", replace(RECEIVED, opcode="IBV_WC_SEND")),
+        ("byte_len", replace(RECEIVED, byte_len=3)),
+        ("imm_data", replace(RECEIVED, imm_data=3)),
+    ],
+)
+def test_a_wrong_field_of_the_completion_is_found(field: str, wrong: WorkCompletion) -> None:
+    (finding,) = findings(with_completions(Side.RESPONDER, wrong))
+    assert finding.aspect is Aspect.COMPLETION
+    assert f"responder: {field} " in finding.text
+
+
+def test_a_missing_completion_says_how_long_it_was_waited_for() -> None:
+    (finding,) = findings(replace(with_completions(Side.RESPONDER), waited=2.0))
+    assert finding.aspect is Aspect.ACCEPTED
+    assert finding.text == "responder: no completion within 2.0 s, expected IBV_WC_SUCCESS"
+
+
+def test_a_second_completion_is_one_too_many() -> None:
+    (good,) = CONFORMING.completions[Side.REQUESTER]
+    (finding,) = findings(with_completions(Side.REQUESTER, good, good))
+    assert finding.aspect is Aspect.COMPLETION
+    assert "one completion too many" in finding.text
+
+
+def test_a_completion_where_none_is_due_is_found() -> None:
+    scenario = Scenario(Transport.RC, Operation.RDMA_WRITE, (null(4),), ())
+    layout = plan(scenario)
+    prediction = predict(scenario, layout, "little")
+    good = completion(prediction.requester)
+    outcome = Outcome({Side.REQUESTER: good, Side.RESPONDER: good}, prediction.after)
+    (finding,) = judge(scenario, layout, prediction, outcome)
+    assert finding.aspect is Aspect.COMPLETION
+    assert "where none is due" in finding.text
+
+
+def test_a_refusal_is_all_there_is_to_say() -> None:
+    refused = replace(CONFORMING, refusal=Refusal("ibv_post_send", "errno 22 (EINVAL: Invalid argument)"))
+    (finding,) = findings(refused)
+    assert finding.aspect is Aspect.ACCEPTED
+    assert finding.text == "ibv_post_send refused it: errno 22 (EINVAL: Invalid argument)"
+
+
+def test_the_grh_may_be_anything() -> None:
+    scenario = Scenario(Transport.UD, Operation.SEND, (mem(8),), (mem(48),))
+    layout = plan(scenario)
+    prediction = predict(scenario, layout, "little")
+    memory = bytearray(prediction.after[Side.RESPONDER])
+    start = offset_of(layout.scatter[0])
+    memory[start : start + 40] = bytes(40)
+    outcome = Outcome(
+        {Side.REQUESTER: completion(prediction.requester), Side.RESPONDER: completion(prediction.responder)},
+        {**prediction.after, Side.RESPONDER: bytes(memory)},
+    )
+    assert judge(scenario, layout, prediction, outcome) == ()
+    memory[start + 40] ^= 0xFF
+    wrong = replace(outcome, memory={**outcome.memory, Side.RESPONDER: bytes(memory)})
+    assert [finding.aspect for finding in judge(scenario, layout, prediction, wrong)] == [Aspect.PAYLOAD]
