@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A simulated RDMA device that stock pyverbs sees as ref0, ref1, ...
+
+`load()` puts a library in front of libibverbs in this process. See engine/ for the device, face.py for how C sees it,
+faults.py for wrong devices and variants.py for other right ones.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from . import face
+from .engine.device import Device
+from .faults import FAULTS
+from .variants import VARIANTS
+
+_loaded: tuple[int, tuple[str, ...], str | None] | None = None
+_path: str | None = None
+
+
+def load(devices: int = 1, faults: Sequence[str] = (), variant: str | None = None) -> None:
+    """Make pyverbs see `devices` simulated devices, with these faults and this variant, and no other device.
+
+    Must come before the first import of pyverbs. A second call with the same arguments does nothing; RuntimeError if
+    the arguments differ or pyverbs is there already, ValueError for an unknown name, native.BuildError if the library
+    cannot be compiled.
+    """
+    global _loaded, _path
+    wanted = (devices, tuple(faults), variant)
+    if _loaded is not None:
+        if _loaded != wanted:
+            raise RuntimeError(
+                f"the reference device is loaded with {_loaded}; a process cannot change that to {wanted}"
+            )
+        return
+    if early := sorted(name for name in sys.modules if name.startswith("pyverbs.")):
+        raise RuntimeError(f"load the reference device before pyverbs: {early[0]} is imported and bound to libibverbs")
+    _path = face.load(devices, compose(faults, variant))
+    _loaded = wanted
+
+
+def compose(faults: Sequence[str], variant: str | None) -> type[Device]:
+    """The device class with faults and a variant in front. Raises ValueError for an unknown name."""
+    parts: list[type[Device]] = []
+    for name in faults:
+        if name not in FAULTS:
+            raise ValueError(f"no fault {name!r} of the reference device; there are {', '.join(sorted(FAULTS))}")
+        parts.append(FAULTS[name])
+    if variant is not None:
+        if variant not in VARIANTS:
+            raise ValueError(f"no variant {variant!r} of the reference device; there are {', '.join(sorted(VARIANTS))}")
+        parts.append(VARIANTS[variant])
+    return type("Device", (*parts, Device), {})
+
+
+def library_path() -> str | None:
+    """The shared object that defines ibv_reg_mr and the other functions of libibverbs; None if not loaded."""
+    return _path
+
+
+def errors() -> list[str]:
+    """What went wrong inside the reference device itself: each is a verb and a traceback. That verb failed with EIO."""
+    return [str(failure) for failure in face.failures]
+
+
+def take_errors() -> list[str]:
+    """errors(), and forget them."""
+    taken = errors()
+    face.failures.clear()
+    return taken

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Numbers of the verbs ABI (infiniband/verbs.h) that the engine speaks. Plain ints: they are compared for every WR."""
+
+# enum ibv_wr_opcode
+WR_RDMA_WRITE = 0
+WR_RDMA_WRITE_WITH_IMM = 1
+WR_SEND = 2
+WR_SEND_WITH_IMM = 3
+WR_RDMA_READ = 4
+WR_ATOMIC_CMP_AND_SWP = 5
+WR_ATOMIC_FETCH_AND_ADD = 6
+WR_LOCAL_INV = 7
+WR_BIND_MW = 8
+WR_SEND_WITH_INV = 9
+
+# enum ibv_send_flags
+SEND_FENCE = 1 << 0
+SEND_SIGNALED = 1 << 1
+SEND_SOLICITED = 1 << 2
+SEND_INLINE = 1 << 3
+
+# enum ibv_wc_status
+WC_SUCCESS = 0
+WC_LOC_LEN_ERR = 1
+WC_LOC_QP_OP_ERR = 2
+WC_LOC_PROT_ERR = 4
+WC_WR_FLUSH_ERR = 5
+WC_MW_BIND_ERR = 6
+WC_BAD_RESP_ERR = 7
+WC_LOC_ACCESS_ERR = 8
+WC_REM_INV_REQ_ERR = 9
+WC_REM_ACCESS_ERR = 10
+WC_REM_OP_ERR = 11
+WC_RETRY_EXC_ERR = 12
+WC_RNR_RETRY_EXC_ERR = 13
+WC_GENERAL_ERR = 21
+
+# enum ibv_wc_opcode
+WC_SEND = 0
+WC_RDMA_WRITE = 1
+WC_RDMA_READ = 2
+WC_COMP_SWAP = 3
+WC_FETCH_ADD = 4
+WC_BIND_MW = 5
+WC_LOCAL_INV = 6
+WC_RECV = 1 << 7
+WC_RECV_RDMA_WITH_IMM = WC_RECV + 1
+
+# enum ibv_wc_flags
+WC_GRH = 1 << 0
+WC_WITH_IMM = 1 << 1
+WC_WITH_INV = 1 << 3
+
+# enum ibv_access_flags
+ACCESS_LOCAL_WRITE = 1 << 0
+ACCESS_REMOTE_WRITE = 1 << 1
+ACCESS_REMOTE_READ = 1 << 2
+ACCESS_REMOTE_ATOMIC = 1 << 3
+ACCESS_MW_BIND = 1 << 4
+ACCESS_ZERO_BASED = 1 << 5
+ACCESS_ON_DEMAND = 1 << 6
+ACCESS_HUGETLB = 1 << 7
+ACCESS_KNOWN = 0xFF
+ACCESS_OPTIONAL_RANGE = 0x3FF00000
+
+# enum ibv_qp_type
+QPT_RC = 2
+QPT_UC = 3
+QPT_UD = 4
+QPT_XRC_SEND = 9
+QPT_XRC_RECV = 10
+
+# enum ibv_qp_state
+QPS_RESET = 0
+QPS_INIT = 1
+QPS_RTR = 2
+QPS_RTS = 3
+QPS_SQD = 4
+QPS_SQE = 5
+QPS_ERR = 6
+
+# enum ibv_qp_attr_mask
+QP_STATE = 1 << 0
+QP_CUR_STATE = 1 << 1
+QP_EN_SQD_ASYNC_NOTIFY = 1 << 2
+QP_ACCESS_FLAGS = 1 << 3
+QP_PKEY_INDEX = 1 << 4
+QP_PORT = 1 << 5
+QP_QKEY = 1 << 6
+QP_AV = 1 << 7
+QP_PATH_MTU = 1 << 8
+QP_TIMEOUT = 1 << 9
+QP_RETRY_CNT = 1 << 10
+QP_RNR_RETRY = 1 << 11
+QP_RQ_PSN = 1 << 12
+QP_MAX_QP_RD_ATOMIC = 1 << 13
+QP_ALT_PATH = 1 << 14
+QP_MIN_RNR_TIMER = 1 << 15
+QP_SQ_PSN = 1 << 16
+QP_MAX_DEST_RD_ATOMIC = 1 << 17
+QP_PATH_MIG_STATE = 1 << 18
+QP_CAP = 1 << 19
+QP_DEST_QPN = 1 << 20
+QP_RATE_LIMIT = 1 << 25
+
+# enum ibv_mw_type
+MW_TYPE_1 = 1
+MW_TYPE_2 = 2
+
+# enum ibv_rereg_mr_flags and ibv_rereg_mr_err_code
+REREG_MR_CHANGE_TRANSLATION = 1 << 0
+REREG_MR_CHANGE_PD = 1 << 1
+REREG_MR_CHANGE_ACCESS = 1 << 2
+REREG_MR_FLAGS_SUPPORTED = 7
+REREG_MR_ERR_INPUT = -1
+REREG_MR_ERR_CMD = -4
+
+# enum ibv_srq_type, ibv_srq_attr_mask
+SRQT_BASIC = 0
+SRQT_XRC = 1
+SRQ_MAX_WR = 1 << 0
+SRQ_LIMIT = 1 << 1
+
+# enum ibv_event_type
+EVENT_CQ_ERR = 0
+EVENT_QP_FATAL = 1
+EVENT_QP_REQ_ERR = 2
+EVENT_QP_ACCESS_ERR = 3
+EVENT_SQ_DRAINED = 5
+EVENT_SRQ_LIMIT_REACHED = 15
+EVENT_QP_LAST_WQE_REACHED = 16
+
+# enum ibv_gid_type as ibv_query_gid_ex reports it
+GID_TYPE_IB = 0
+GID_TYPE_ROCE_V1 = 1
+GID_TYPE_ROCE_V2 = 2
+
+# enum ibv_port_state, ibv_mtu, link layer
+PORT_DOWN = 1
+PORT_ACTIVE = 4
+MTU_1024 = 3
+MTU_4096 = 5
+LINK_LAYER_INFINIBAND = 1
+LINK_LAYER_ETHERNET = 2
+
+# enum ibv_atomic_cap, ibv_node_type, ibv_device_cap_flags
+ATOMIC_NONE = 0
+ATOMIC_HCA = 1
+NODE_CA = 1
+DEVICE_BAD_PKEY_CNTR = 1 << 1
+DEVICE_BAD_QKEY_CNTR = 1 << 2
+DEVICE_CURR_QP_STATE_MOD = 1 << 7
+DEVICE_SYS_IMAGE_GUID = 1 << 11
+DEVICE_RC_RNR_NAK_GEN = 1 << 12
+DEVICE_SRQ_RESIZE = 1 << 13
+DEVICE_N_NOTIFY_CQ = 1 << 14
+DEVICE_MEM_WINDOW = 1 << 17
+DEVICE_XRC = 1 << 20
+DEVICE_MEM_MGT_EXTENSIONS = 1 << 21
+DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23
+DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24
+
+# enum ibv_create_cq_wc_flags: those of the IBTA completion, and the time stamps
+WC_EX_STANDARD = 0x7F
+WC_EX_WITH_COMPLETION_TIMESTAMP = 1 << 7
+WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK = 1 << 11
+
+# enum ibv_qp_create_send_ops_flags
+QP_EX_WITH_ALL = 0x3FF

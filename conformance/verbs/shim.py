@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The way from stock pyverbs to ibv_alloc_null_mr.
+
+pyverbs has no binding for the verb, and a distribution's package keeps its C pointers out of reach. But
+`MR.__init__` calls ibv_reg_mr or ibv_reg_mr_iova2 with a C pointer to the PD and keeps the MR that comes back.
+The library built here defines these two functions. Loaded before pyverbs it comes first in symbol lookup; armed by
+`ibv_alloc_null_mr`'s caller it allocates a null MR, else it calls on to libibverbs or to the reference device.
+
+Nothing here imports pyverbs: `load` must run before anything does.
+"""
+
+import functools
+import sys
+from typing import Any
+
+from conformance import native
+
+_CDEF = """
+struct null_mr_call {
+    int consumed;
+    int error;
+    int same_pd;
+    int same_context;
+    uint64_t addr;
+    uint64_t length;
+    uint32_t handle;
+    uint32_t lkey;
+    uint32_t rkey;
+};
+void null_mr_arm(void);
+struct null_mr_call null_mr_disarm(void);
+const char *null_mr_forward_to(const char *library);
+size_t null_mr_heap_in_use(void);
+"""
+
+_SOURCE = r"""
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <infiniband/verbs.h>
+#undef ibv_reg_mr
+
+#define VISIBLE __attribute__((visibility("default")))
+
+struct null_mr_call {
+    int consumed;
+    int error;
+    int same_pd;
+    int same_context;
+    uint64_t addr;
+    uint64_t length;
+    uint32_t handle;
+    uint32_t lkey;
+    uint32_t rkey;
+};
+
+typedef struct ibv_mr *reg_mr_fn(struct ibv_pd *, void *, size_t, int);
+typedef struct ibv_mr *reg_mr_iova2_fn(struct ibv_pd *, void *, size_t, uint64_t, unsigned int);
+
+static reg_mr_fn *next_reg_mr;
+static reg_mr_iova2_fn *next_reg_mr_iova2;
+static __thread int armed;
+static __thread struct null_mr_call call;
+
+/* NULL, or what went wrong. */
+static const char *null_mr_forward_to(const char *library)
+{
+    void *handle = dlopen(library, RTLD_NOW);
+
+    if (!handle)
+        return dlerror();
+    next_reg_mr = (reg_mr_fn *)dlsym(handle, "ibv_reg_mr");
+    next_reg_mr_iova2 = (reg_mr_iova2_fn *)dlsym(handle, "ibv_reg_mr_iova2");
+    return next_reg_mr && next_reg_mr_iova2 ? NULL : "it lacks ibv_reg_mr or ibv_reg_mr_iova2";
+}
+
+static void null_mr_arm(void)
+{
+    armed = 1;
+    call = (struct null_mr_call){0};
+}
+
+static struct null_mr_call null_mr_disarm(void)
+{
+    armed = 0;
+    return call;
+}
+
+static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
+{
+    struct ibv_mr *mr;
+
+    armed = 0;
+    call.consumed = 1;
+    if (!pd) {
+        errno = call.error = EINVAL;
+        return NULL;
+    }
+    errno = 0;
+    mr = ibv_alloc_null_mr(pd);
+    if (!mr) {
+        call.error = errno;
+        return NULL;
+    }
+    call.same_pd = mr->pd == pd;
+    call.same_context = mr->context == pd->context;
+    call.addr = (uintptr_t)mr->addr;
+    call.length = mr->length;
+    call.handle = mr->handle;
+    call.lkey = mr->lkey;
+    call.rkey = mr->rkey;
+    return mr;
+}
+
+VISIBLE struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    return armed ? alloc_null_mr(pd) : next_reg_mr(pd, addr, length, access);
+}
+
+VISIBLE struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                        unsigned int access)
+{
+    return armed ? alloc_null_mr(pd) : next_reg_mr_iova2(pd, addr, length, iova, access);
+}
+
+/* Bytes that malloc has handed out, those it took by mmap included. */
+static size_t null_mr_heap_in_use(void)
+{
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+    struct mallinfo2 info = mallinfo2();
+#else
+    struct mallinfo info = mallinfo();
+#endif
+    return (size_t)info.uordblks + (size_t)info.hblkhd;
+}
+"""
+
+
+class ImportedTooEarlyError(RuntimeError):
+    """pyverbs was imported before the shim was loaded, so its MR class cannot reach ibv_alloc_null_mr."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "pyverbs.mr was imported, or libibverbs made global (LD_PRELOAD), before conformance.verbs: its calls no "
+            "longer come by the shim that reaches ibv_alloc_null_mr. Import conformance.verbs.null_mr before any "
+            "pyverbs module, and do not preload libibverbs"
+        )
+
+
+@functools.cache
+def load() -> Any:
+    """The shim's library (a cffi `lib`), loaded on the first call.
+
+    Raises ImportedTooEarlyError if pyverbs.mr is there already, native.BuildError if the shim does not compile.
+    """
+    if "pyverbs.mr" in sys.modules:
+        raise ImportedTooEarlyError
+    module = native.extension("null_mr_shim", _CDEF, _SOURCE)
+    _forward_to(module, "libibverbs.so.1")
+    return module.lib
+
+
+def forward_to(library: str) -> None:
+    """Let ordinary registrations go to the verbs library at this path. Raises OSError if it is none."""
+    load()
+    _forward_to(native.extension("null_mr_shim", _CDEF, _SOURCE), library)
+
+
+def _forward_to(module: Any, library: str) -> None:
+    problem = module.lib.null_mr_forward_to(library.encode())
+    if problem:
+        raise OSError(f"{library}: {module.ffi.string(problem).decode()}")
+
+
+def heap_in_use() -> int:
+    """Bytes of the C heap in use in this process (mallinfo(3))."""
+    return int(load().null_mr_heap_in_use())

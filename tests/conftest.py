@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The tests of the suite run on the reference device, which has to be there before pyverbs is imported."""
+
+from hypothesis import settings
+
+from conformance import reference
+from conformance.verbs import shim
+
+settings.register_profile("tests", derandomize=True, deadline=None)
+settings.load_profile("tests")
+
+shim.load()
+reference.load(devices=2)
+library = reference.library_path()
+assert library is not None
+shim.forward_to(library)

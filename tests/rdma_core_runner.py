@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Runs rdma-core's own pyverbs tests on the reference device; prints the results as JSON. A program of its own:
+those tests are written for unittest and take the process for theirs.
+
+Argument: the folder that has their package `tests`.
+"""
+
+import json
+import random
+import sys
+import unittest
+from pathlib import Path
+
+from conformance import reference
+
+
+class Outcomes(unittest.TestResult):
+    """{test: [outcome, detail]} by `module.Class.test`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[str, tuple[str, str]] = {}
+
+    def _add(self, test: unittest.TestCase, outcome: str, detail: str) -> None:
+        self.outcomes[test.id().removeprefix("tests.")] = (outcome, detail)
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        self._add(test, "passed", "")
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        self._add(test, "skipped", reason)
+
+    def addFailure(self, test: unittest.TestCase, err: object) -> None:
+        self._add(test, "failed", self._exc_info_to_string(err, test))  # type: ignore[attr-defined]
+
+    addError = addFailure
+
+
+def main(folder: Path) -> None:
+    reference.load(devices=2)
+    sys.path[:0] = [str(folder), str(folder / "tests")]
+    sys.argv[1:] = []
+    from args_parser import parser  # type: ignore[import-not-found]
+
+    parser.parse_args()
+    random.seed(1)  # the tests choose lengths, flags and ports at random
+    names = sorted(f"tests.{file.stem}" for file in (folder / "tests").glob("test_*.py"))
+    outcomes = Outcomes()
+    unittest.defaultTestLoader.loadTestsFromNames(names).run(outcomes)
+    json.dump({"outcomes": outcomes.outcomes, "errors": reference.errors()}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""rdma-core's own pyverbs tests are the acceptance test of the reference device."""
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+HERE = Path(__file__).parent
+# Where the distributions put them: Debian, Ubuntu.
+SHIPPED = (Path("/usr/share/doc/rdma-core/tests"), Path("/usr/share/doc/python3-pyverbs/tests"))
+SKIPS: list[dict[str, Any]] = YAML(typ="safe").load(HERE / "rdma_core_skips.yaml")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    shipped = next((folder for folder in SHIPPED if folder.is_dir()), None)
+    if shipped is None:
+        pytest.skip(f"this distribution does not ship rdma-core's tests (looked for {', '.join(map(str, SHIPPED))})")
+    folder = tmp_path_factory.mktemp("rdma_core")
+    (folder / "tests").mkdir()
+    for file in shipped.iterdir():
+        if file.suffix == ".gz":
+            (folder / "tests" / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+        elif file.suffix == ".py":
+            shutil.copy(file, folder / "tests")
+    command = [sys.executable, str(HERE / "rdma_core_runner.py"), str(folder)]
+    done = subprocess.run(
+        command, cwd=HERE.parent, env={"PYTHONPATH": str(HERE.parent)}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+def with_outcome(run: dict[str, Any], outcome: str) -> dict[str, str]:
+    return {test: detail for test, (found, detail) in run["outcomes"].items() if found == outcome}
+
+
+def test_no_test_of_rdma_core_fails(run: dict[str, Any]) -> None:
+    assert not with_outcome(run, "failed")
+
+
+def test_a_hundred_tests_of_rdma_core_pass(run: dict[str, Any]) -> None:
+    assert len(with_outcome(run, "passed")) >= 100
+
+
+def test_nothing_goes_wrong_inside_the_reference_device(run: dict[str, Any]) -> None:
+    assert not run["errors"]
+
+
+def test_every_skip_is_listed_with_its_reason(run: dict[str, Any]) -> None:
+    patterns = [pattern for skip in SKIPS for pattern in skip["tests"]]
+    unlisted = {
+        test: reason
+        for test, reason in with_outcome(run, "skipped").items()
+        if not any(fnmatchcase(test, pattern) for pattern in patterns)
+    }
+    assert not unlisted, "list them in tests/rdma_core_skips.yaml, or make them pass"
+
+
+def test_no_listed_skip_is_stale(run: dict[str, Any]) -> None:
+    skipped, passed = with_outcome(run, "skipped"), with_outcome(run, "passed")
+    stale = [
+        pattern
+        for skip in SKIPS
+        if not skip.get("depends_on_machine")
+        for pattern in skip["tests"]
+        if any(fnmatchcase(test, pattern) for test in passed) or not any(fnmatchcase(test, pattern) for test in skipped)
+    ]
+    assert not stale, "tests/rdma_core_skips.yaml lists patterns of which tests pass, or that match no test"
