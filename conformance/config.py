@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""providers.yaml: which devices to try, and what each promises about null MRs."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from conformance.kernel import DRIVERS
+
+DEFAULT_PATH = Path(__file__).resolve().parent.parent / "providers.yaml"
+SCHEMA_PATH = Path(__file__).resolve().parent / "providers.schema.json"
+
+# The driver name by which an entry speaks of the simulated devices; no kernel driver has it.
+REFERENCE = "reference"
+DRIVER_NAMES = (*sorted(DRIVERS[1:]), REFERENCE)
+
+Key = tuple[str | int, ...]
+"""Where a value stands in the file, from the root down: ("providers", "mlx5", "ports", 0)."""
+
+Promise = Literal["required", "optional", "absent"]
+
+
+class ConfigError(ValueError):
+    """The file, or what it asks of this machine, is wrong. `mistakes` has one text for each thing to mend."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+class _Section(BaseModel):
+    # strict: "1" is no number and true is no 1. A description says what is allowed: mistakes quote it.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+DeviceName = Annotated[str, Field(pattern=r"^[^\s/]+$")]
+PortNumber = Annotated[int, Field(ge=1, le=254)]
+GidIndex = Annotated[int, Field(ge=0, le=255)]
+# A YAML list is a tuple here; strict would refuse it.
+Names = Annotated[tuple[DeviceName, ...], Field(strict=False, min_length=1)]
+PortNumbers = Annotated[tuple[PortNumber, ...], Field(strict=False, min_length=1)]
+
+
+def _own(text: str) -> PydanticCustomError:
+    """A mistake whose text is complete, for a validator to raise."""
+    return PydanticCustomError("own", "{text}", {"text": text})
+
+
+class Provider(_Section):
+    """One entry: the devices that it is about, by name, by driver or by both, and what they promise."""
+
+    devices: Names = Field(
+        default=(),
+        description='a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"]; left out: any name',
+    )
+    driver: str = Field(
+        default="",
+        description="the name of an RDMA driver, such as mlx5; left out: any driver",
+        json_schema_extra={"enum": list(DRIVER_NAMES)},
+    )
+    at_least: int = Field(
+        default=0,
+        ge=0,
+        description="how many devices of this entry the machine must have, from 0; left out: 0",
+    )
+    ports: Literal["all"] | PortNumbers = Field(
+        default="all", description="all, or a list of port numbers from 1 to 254"
+    )
+    gid: Literal["auto", "roce_v1", "roce_v2"] | GidIndex = Field(
+        default="auto", description="auto, roce_v1, roce_v2, or a GID index from 0 to 255"
+    )
+    null_mr: Promise = Field(
+        description="required (it must work), optional (it must work if it can be allocated) or "
+        "absent (allocation must fail with EOPNOTSUPP)"
+    )
+    timeout: float = Field(
+        default=10,
+        gt=0,
+        le=3600,
+        description="seconds that one completion or one verbs call may take, above 0 and up to 3600",
+    )
+    simulate: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="with driver: reference, how many devices (ref0, ref1, ...) to simulate, 1 to 64",
+    )
+
+    @field_validator("devices", "ports")
+    @classmethod
+    def _names_each_once(cls, items: Any) -> Any:
+        if isinstance(items, tuple) and len(set(items)) < len(items):
+            twice = next(item for item in items if items.count(item) > 1)
+            raise _own(f"{_shown(twice)} is listed twice; name it once")
+        return items
+
+    @field_validator("driver")
+    @classmethod
+    def _known_driver(cls, driver: str) -> str:
+        if driver not in DRIVER_NAMES:
+            hint = _did_you_mean(driver, DRIVER_NAMES)
+            raise _own(f"found {_shown(driver)}; {hint}allowed: {', '.join(DRIVER_NAMES)}")
+        return driver
+
+    @field_validator("at_least")
+    @classmethod
+    def _can_be_reached(cls, at_least: int, info: ValidationInfo) -> int:
+        devices = info.data.get("devices", ())
+        if devices and not any(is_glob(name) for name in devices) and at_least > len(devices):
+            raise _own(f"found {at_least}, but `devices` names only {len(devices)}; name more, or lower it")
+        return at_least
+
+    @field_validator("simulate")
+    @classmethod
+    def _only_for_the_reference(cls, simulate: int, info: ValidationInfo) -> int:
+        if info.data.get("driver") != REFERENCE:
+            raise _own(f"allowed only together with `driver: {REFERENCE}`; remove it")
+        return simulate
+
+    @model_validator(mode="after")
+    def _says_which_devices(self) -> "Provider":
+        if not self.devices and not self.driver:
+            raise _own("does not say which devices it is about; add `devices` or `driver`")
+        return self
+
+
+class Providers(_Section):
+    """The whole file."""
+
+    providers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], Provider] = Field(
+        min_length=1,
+        description="entries by a name of letters, digits, `_`, `.` and `-`; "
+        "a device belongs to the first entry, from the top, that matches it",
+    )
+
+
+@dataclass(frozen=True)
+class Config:
+    """A valid file. `providers` keeps the order of the file; `lines` has the line (from 1) of each key."""
+
+    path: Path
+    providers: Mapping[str, Provider]
+    lines: Mapping[Key, int]
+
+    def where(self, *key: str | int) -> str:
+        """ "file:line: providers.mlx5.devices[0]", to begin a message with."""
+        return _where(self.path, self.lines, key)
+
+
+def load(path: Path) -> Config:
+    """Read and validate a providers file. Raises ConfigError with every mistake that can be told at once."""
+    reader = _Reader(path)
+    content = reader.read()
+    try:
+        valid = Providers.model_validate(content)
+    except ValidationError as error:
+        # Where the reader has found no value it has said so, and better.
+        errors = [each for each in error.errors() if _key(reader.lines, each) not in reader.valueless]
+        reader.mistakes += _mistakes(path, reader.lines, errors)
+    if reader.mistakes:
+        raise ConfigError(mistake for _, mistake in sorted(reader.mistakes))
+    return Config(path, valid.providers, reader.lines)
+
+
+def json_schema() -> str:
+    """The text of providers.schema.json, by which editors check and complete a providers file."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Providers.model_json_schema()}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def is_glob(name: str) -> bool:
+    """True for a pattern, which may match no device; False for a name, which must be on the machine."""
+    return any(character in name for character in "*?[")
+
+
+class _Reader:
+    """Turns YAML into plain data, noting the line of each key, and keys that plain data cannot hold twice."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: dict[Key, int] = {(): 1}
+        self.mistakes: list[tuple[int, str]] = []  # line, text
+        self.valueless: set[Key] = set()  # keys whose value could not be read
+        self.yaml = YAML(typ="safe", pure=True)
+
+    def read(self) -> Any:
+        try:
+            root = self.yaml.compose(self.path.read_text(encoding="utf-8"))
+            return None if root is None else self._plain(root, (), ())
+        except OSError as error:
+            raise ConfigError([f"{self.path}: cannot be read: {error.strerror}"]) from error
+        except UnicodeDecodeError as error:
+            raise ConfigError([f"{self.path}: byte {error.start} is not UTF-8 text"]) from error
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = f":{mark.line + 1}" if mark else ""
+            what = ", ".join(_one_line(part) for part in (error.context, error.problem) if part)
+            raise ConfigError([f"{self.path}{line}: not valid YAML: {what}"]) from error
+        except YAMLError as error:
+            raise ConfigError([f"{self.path}: not valid YAML: {_one_line(error)}"]) from error
+
+    def _plain(self, node: Node, key: Key, within: tuple[Node, ...]) -> Any:
+        if node in within:
+            return self._no_value(node, key, "an alias makes this value contain itself; write it out")
+        within = (*within, node)
+        if isinstance(node, SequenceNode):
+            items = []
+            for index, item in enumerate(node.value):
+                here = (*key, index)
+                self.lines[here] = item.start_mark.line + 1
+                items.append(self._plain(item, here, within))
+            return items
+        if isinstance(node, MappingNode):
+            return self._mapping(node, key, within)
+        try:
+            return self.yaml.constructor.construct_object(node)
+        except Exception as error:  # whatever a conversion raises: for an empty !!int, an IndexError
+            return self._no_value(node, key, f"not a plain value: {_one_line(getattr(error, 'problem', error))}")
+
+    def _mapping(self, node: MappingNode, key: Key, within: tuple[Node, ...]) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for name_node, value_node in node.value:
+            if not isinstance(name_node, ScalarNode):
+                self._mistake(name_node, key, "found a list or mapping as a key; allowed: a plain name")
+                continue
+            name = str(name_node.value)
+            here = (*key, name)
+            if name in mapping:
+                first = f"first on line {self.lines[here]}"
+                self._mistake(name_node, here, f"found a second time, {first}; allowed: once")
+                continue
+            self.lines[here] = name_node.start_mark.line + 1
+            mapping[name] = self._plain(value_node, here, within)
+        return mapping
+
+    def _no_value(self, node: Node, key: Key, text: str) -> None:
+        self._mistake(node, key, text)
+        self.valueless.add(key)
+
+    def _mistake(self, node: Node, key: Key, text: str) -> None:
+        line = node.start_mark.line + 1
+        self.mistakes.append((line, f"{_where(self.path, {key: line}, key)}: {text}"))
+
+
+def _mistakes(path: Path, lines: Mapping[Key, int], errors: list[ErrorDetails]) -> list[tuple[int, str]]:
+    """One (line, text) for each key that is wrong."""
+    wrong = [_key(lines, error) for error in errors]
+    texts: dict[Key, str] = {}
+    for key, error in zip(wrong, errors, strict=True):
+        # pydantic reports each alternative of a union: "not the literal all" says nothing next to "ports[1]".
+        deeper = any(len(other) > len(key) and other[: len(key)] == key for other in wrong)
+        if not (error["type"] == "literal_error" and deeper):
+            texts.setdefault(key, _text(key, error))
+    return [(_line(lines, key), f"{_where(path, lines, key)}: {text}") for key, text in texts.items()]
+
+
+def _key(lines: Mapping[Key, int], error: ErrorDetails) -> Key:
+    """The place in the file: pydantic's location without the parts that name an alternative of a union."""
+    key: Key = ()
+    for part in error["loc"]:
+        if (*key, part) in lines:
+            key = (*key, part)
+    return (*key, error["loc"][-1]) if error["type"] == "missing" else key
+
+
+def _text(key: Key, error: ErrorDetails) -> str:
+    """What was found at the key, and what is allowed there."""
+    if error["type"] == "own":
+        return error["msg"]
+    found = "missing" if error["type"] == "missing" else f"found {_shown(error['input'])}"
+    if error["type"] == "model_type":
+        section: type[_Section] = Provider if key else Providers
+        return f"{found}; allowed: a mapping with the keys {', '.join(section.model_fields)}"
+    section, name = (Provider, str(key[2])) if len(key) > 2 else (Providers, str(key[0]))
+    if error["type"] == "extra_forbidden":
+        hint = _did_you_mean(name, section.model_fields)
+        return f"unknown key; {hint}allowed: {', '.join(section.model_fields)}"
+    return f"{found}; allowed: {section.model_fields[name].description}"
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}? " if close else ""
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _line(lines: Mapping[Key, int], key: Key) -> int:
+    """The line of the key, or of the nearest one above it that the file has."""
+    while key not in lines:
+        key = key[:-1]
+    return lines[key]
+
+
+def _where(path: Path, lines: Mapping[Key, int], key: Key) -> str:
+    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" for part in key)
+    return f"{path}:{_line(lines, key)}: {dotted.lstrip('.')}" if dotted else f"{path}:{_line(lines, key)}"
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else json.dumps(name)

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""This machine's devices matched with providers.yaml: the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance import kernel
+from conformance.config import REFERENCE, Config, ConfigError, Promise, Provider, is_glob
+from conformance.verbs import shim
+
+if TYPE_CHECKING:  # at run time it would import pyverbs, and the reference device has to be there first
+    from conformance.verbs.devices import Device, Gid, Port
+
+
+Owners = dict[str, str | None]
+"""Device name -> the name of the entry that it belongs to, or None."""
+
+
+class InventoryError(ConfigError):
+    """The providers file asks for what this machine does not have."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The devices that can be tried: this machine's own, or simulated ones in their place."""
+
+    devices: tuple[Device, ...]
+    simulated: str  # why the devices are the reference device; "" if they are this machine's own
+
+
+@dataclass(frozen=True)
+class Target:
+    """One port of one device, to be tried with one GID."""
+
+    provider: str  # the name of its entry in providers.yaml
+    device: Device
+    port: Port
+    gid: Gid | None  # None: the port is addressed by LID, or the target is broken
+    null_mr: Promise
+    timeout: float  # seconds for one completion or one verbs call
+    broken: str = ""  # why nothing can be tried on it, though the file asks for it
+
+    @property
+    def id(self) -> str:
+        """As test ids and reports show it: mlx5_0/1."""
+        return f"{self.device.name}/{self.port.number}"
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What will be tried on a machine, and what will not."""
+
+    targets: tuple[Target, ...]
+    left_out: tuple[tuple[str, str], ...]  # device or device/port, and why it is not tried
+
+
+def open_machine(
+    config: Config,
+    reference: bool = False,
+    simulate: int | None = None,
+    faults: Sequence[str] = (),
+    variant: str | None = None,
+    sysfs: Path = kernel.SYSFS,
+) -> Machine:
+    """Query this machine's devices; or load the reference device, if asked for or if the machine has none.
+
+    Must run before anything imports pyverbs. `simulate` is the number of reference devices (None: as the file
+    says); `faults` and `variant` are what conformance.reference.load takes.
+    Raises InventoryError if the file demands a real device and there is none, if the reference device is
+    needed and the file has no entry for it, or if faults or a variant are asked of real devices.
+    """
+    names = kernel.device_names(sysfs)
+    if names and not reference:
+        if faults or variant or simulate is not None:
+            what = "faults, variants and a device count are for the reference device"
+            raise InventoryError([f"{what}, but this machine has {', '.join(names)}; add --reference"])
+        return Machine(_own_devices(names), "")
+    if not reference:
+        _raise_if_any(_missing(config, _entries(config, simulated=False), ()))
+    why = "it was asked for" if reference else f"this machine has no RDMA device (none in {sysfs})"
+    entries = _entries(config, simulated=True)
+    if not entries:
+        needed = f"no entry for the reference device, which is needed because {why}"
+        entry = f"reference: {{driver: {REFERENCE}, null_mr: required}}"
+        raise InventoryError([f"{config.where('providers')}: {needed}; add: {entry}"])
+    from conformance import reference as reference_device
+
+    count = simulate or max(entry.simulate for entry in entries.values())
+    shim.load()  # it comes before the reference device in symbol lookup
+    reference_device.load(devices=count, faults=faults, variant=variant)
+    library = reference_device.library_path()
+    assert library is not None
+    shim.forward_to(library)
+    from conformance.verbs.devices import list_devices
+
+    devices = tuple(replace(device, driver=REFERENCE) for device in list_devices({}))
+    return Machine(devices, f"the reference device (simulated) is used, because {why}")
+
+
+def targets(config: Config, devices: Sequence[Device]) -> Inventory:
+    """Match devices with entries; a device belongs to the first entry that fits.
+
+    A port that cannot be used is left out where the entry says `ports: all` and another port of the device
+    can; otherwise it is a target that is `broken`, because the file asks for it.
+    Raises InventoryError with everything that the file names and the machine does not have.
+    """
+    # Next to simulated devices there are no real ones: the entries for those have nothing to say.
+    entries = _entries(config, simulated=any(device.driver == REFERENCE for device in devices))
+    owners = {device.name: _owner(entries, device) for device in devices}
+    _raise_if_any(
+        [
+            *_missing(config, entries, devices),
+            *_taken(config, entries, devices, owners),
+            *_no_such_port(config, entries, devices, owners),
+        ]
+    )
+    tried: list[Target] = []
+    left_out: list[tuple[str, str]] = []
+    for device in devices:
+        owner = owners[device.name]
+        if owner is None:
+            hint = ", which the kernel does not tell: match it by name" if device.driver == "unknown" else ""
+            reason = f"no entry of {config.path} matches it (driver {device.driver}{hint})"
+            left_out.append((device.name, reason))
+            continue
+        provider = entries[owner]
+        asked, not_asked = _ports(device, provider)
+        found = [_target(owner, provider, device, port) for port in asked]
+        if provider.ports == "all" and any(not target.broken for target in found):
+            left_out += [(target.id, target.broken) for target in found if target.broken]
+            found = [target for target in found if not target.broken]
+        tried += found
+        left_out += [(f"{device.name}/{port.number}", f"not in {owner}.ports") for port in not_asked]
+    return Inventory(tuple(tried), tuple(left_out))
+
+
+def choose_gid(device: Device, port: Port, wish: str | int) -> Gid | None:
+    """The GID that a `gid:` setting means on this port; None if no valid entry of its table fits.
+
+    auto, on RoCE: v2 of an IPv4 address, else v2, else v1, each at its lowest index; elsewhere: index 0.
+    """
+    v1 = [gid for gid in port.gids if gid.type == "RoCE v1"]
+    v2 = [gid for gid in port.gids if gid.type == "RoCE v2"]
+    v2 = [gid for gid in v2 if _is_ipv4(gid)] + [gid for gid in v2 if not _is_ipv4(gid)]
+    if wish == "auto" and not is_roce(device, port):
+        wish = 0
+    if isinstance(wish, int):
+        fitting = [gid for gid in port.gids if gid.index == wish]
+    else:
+        fitting = {"auto": v2 + v1, "roce_v2": v2, "roce_v1": v1}[wish]
+    return fitting[0] if fitting else None
+
+
+def _is_ipv4(gid: Gid) -> bool:
+    """RoCE v2 over IPv4 has the address in its GID as ::ffff:a.b.c.d (IBTA annex A17)."""
+    return gid.gid.startswith("0000:0000:0000:0000:0000:ffff:")
+
+
+def is_roce(device: Device, port: Port) -> bool:
+    """RoCE addresses by GID; iWARP (an RNIC on Ethernet) and EFA (unspecified) do so in their own ways."""
+    return device.node_type == "CA" and port.link_layer == "ETHERNET"
+
+
+def _own_devices(names: Sequence[str]) -> tuple[Device, ...]:
+    from pyverbs.pyverbs_error import PyverbsError
+
+    from conformance.verbs.devices import list_devices, unopened
+
+    hidden = (
+        "libibverbs does not list it: is ib_uverbs loaded, may /dev/infiniband/uverbs* be opened, and is its "
+        "provider library there (Debian: ibverbs-providers, Fedora: libibverbs, SUSE: libibverbs1)?"
+    )
+    drivers = kernel.device_drivers()
+    shown: dict[str, Device] = {}
+    try:
+        shown = {device.name: device for device in list_devices(drivers)}
+    except PyverbsError as error:
+        hidden = f"{hidden} ({error})"
+    return tuple(shown.get(name) or unopened(name, drivers.get(name, "unknown"), hidden) for name in names)
+
+
+def _entries(config: Config, simulated: bool) -> dict[str, Provider]:
+    return {name: entry for name, entry in config.providers.items() if (entry.driver == REFERENCE) == simulated}
+
+
+def _fits(entry: Provider, device: Device) -> bool:
+    by_name = not entry.devices or any(fnmatchcase(device.name, pattern) for pattern in entry.devices)
+    return by_name and entry.driver in ("", device.driver)
+
+
+def _owner(entries: dict[str, Provider], device: Device) -> str | None:
+    return next((name for name, entry in entries.items() if _fits(entry, device)), None)
+
+
+def _missing(config: Config, entries: dict[str, Provider], devices: Sequence[Device]) -> list[str]:
+    """Devices that the file demands, by name or by number, and the machine does not have."""
+    present = ", ".join(f"{device.name} ({device.driver})" for device in devices) or "no RDMA device"
+    mistakes = []
+    for name, entry in entries.items():
+        for index, wanted in enumerate(entry.devices):
+            if not is_glob(wanted) and all(device.name != wanted for device in devices):
+                where = config.where("providers", name, "devices", index)
+                way_out = "correct or remove the name, or write a glob, which may match nothing"
+                mistakes.append(f"{where}: {wanted} is not on this machine, which has {present}; {way_out}")
+        matching = [device.name for device in devices if _owner(entries, device) == name]
+        if len(matching) < entry.at_least:
+            where = config.where("providers", name, "at_least")
+            found = f"{entry.at_least} asked for, but {len(matching)} found ({', '.join(matching) or 'none'})"
+            mistakes.append(f"{where}: {found}; this machine has {present}")
+    return mistakes
+
+
+def _taken(config: Config, entries: dict[str, Provider], devices: Sequence[Device], owners: Owners) -> list[str]:
+    """Devices that an entry names but does not get."""
+    mistakes = []
+    drivers = {device.name: device.driver for device in devices}
+    for name, entry in entries.items():
+        for index, wanted in enumerate(entry.devices):
+            if wanted not in owners or owners[wanted] == name:
+                continue
+            where = config.where("providers", name, "devices", index)
+            if entry.driver not in ("", drivers[wanted]):
+                mistakes.append(f"{where}: {wanted} has the driver {drivers[wanted]}, not {entry.driver}")
+            else:
+                first = config.where("providers", str(owners[wanted]))
+                mistakes.append(f"{where}: {wanted} goes to an earlier entry ({first}); move this entry above it")
+    return mistakes
+
+
+def _no_such_port(config: Config, entries: dict[str, Provider], devices: Sequence[Device], owners: Owners) -> list[str]:
+    mistakes = []
+    for device in devices:
+        owner = owners[device.name]
+        if owner is None or device.limits is None or entries[owner].ports == "all":
+            continue
+        present = [port.number for port in device.ports]
+        for index, number in enumerate(entries[owner].ports):
+            if number not in present:
+                where = config.where("providers", owner, "ports", index)
+                mistakes.append(f"{where}: {device.name} has no port {number}; it has {', '.join(map(str, present))}")
+    return mistakes
+
+
+def _raise_if_any(mistakes: list[str]) -> None:
+    if mistakes:
+        raise InventoryError(mistakes)
+
+
+def _ports(device: Device, provider: Provider) -> tuple[list[Port], list[Port]]:
+    """The ports that the entry asks for, and the others. A device that was not opened has but one."""
+    if provider.ports == "all" or device.limits is None:
+        return list(device.ports), []
+    asked = [port for port in device.ports if port.number in provider.ports]
+    return asked, [port for port in device.ports if port not in asked]
+
+
+def _target(owner: str, provider: Provider, device: Device, port: Port) -> Target:
+    gid, broken = None, ""
+    if device.limits is None:
+        broken = "; ".join(device.failures)
+    elif port.state != "ACTIVE":
+        broken = "; ".join([f"port {port.number} is {port.state}, not ACTIVE", *device.failures])
+    else:
+        gid = choose_gid(device, port, provider.gid)
+        # InfiniBand has LIDs, iWARP and EFA their own ways; only RoCE cannot do without a GID.
+        if gid is None and (provider.gid != "auto" or is_roce(device, port)):
+            table = ", ".join(f"{gid.index}: {gid.type} {gid.gid}" for gid in port.gids) or "empty"
+            missing = f"port {port.number} has no GID that fits `gid: {provider.gid}`; its table: {table}"
+            broken = "; ".join([missing, *device.failures])
+    return Target(owner, device, port, gid, provider.null_mr, provider.timeout, broken)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What the kernel says of this machine's RDMA devices, before anything of pyverbs is imported."""
+
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SYSFS = Path("/sys/class/infiniband")
+
+# enum rdma_driver_id of <rdma/ib_user_ioctl_verbs.h>, in its order; the first is RDMA_DRIVER_UNKNOWN.
+DRIVERS = (
+    "unknown",
+    "mlx5",
+    "mlx4",
+    "cxgb3",
+    "cxgb4",
+    "mthca",
+    "bnxt_re",
+    "ocrdma",
+    "nes",
+    "irdma",
+    "vmw_pvrdma",
+    "qedr",
+    "hns",
+    "usnic",
+    "rxe",
+    "hfi1",
+    "qib",
+    "efa",
+    "siw",
+    "erdma",
+    "mana",
+    "ionic",
+    "bng_re",
+)
+
+# <linux/netlink.h> and <rdma/rdma_netlink.h>
+_NETLINK_RDMA = 20
+_NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_NLDEV = 5 << 10  # RDMA_NL_NLDEV: the upper bits of a message type name the client
+_CMD_GET, _CMD_GET_CHARDEV = 1, 15
+_DEV_INDEX, _DEV_NAME, _CHARDEV_TYPE, _UVERBS_DRIVER_ID = 1, 2, 69, 73
+_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port id
+
+
+def device_names(sysfs: Path = SYSFS) -> list[str]:
+    """Names of the RDMA devices that the kernel has, sorted; none if it has no RDMA support."""
+    return sorted(entry.name for entry in sysfs.iterdir()) if sysfs.is_dir() else []
+
+
+def device_drivers() -> dict[str, str]:
+    """RDMA device name -> name of its driver, as `DRIVERS` spells it.
+
+    Asked over RDMA netlink for the driver id by which libibverbs picks the provider, too. The link
+    /sys/class/infiniband/*/device/driver would not do: it names the driver of the parent device, so that
+    siw on a ConnectX port would pass for mlx5, and rxe on a virtual netdev has no parent.
+    A device is missing from the answer where the kernel does not tell (before 5.3, or no RDMA netlink).
+    """
+    found: dict[str, str] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_RDMA) as connection:
+            connection.settimeout(5)
+            for device in list(_ask(connection, _CMD_GET, _NLM_F_DUMP, b"")):
+                question = _attribute(_DEV_INDEX, device[_DEV_INDEX]) + _attribute(_CHARDEV_TYPE, b"uverbs\0")
+                for answer in _ask(connection, _CMD_GET_CHARDEV, 0, question):
+                    if _UVERBS_DRIVER_ID in answer:
+                        number = int.from_bytes(answer[_UVERBS_DRIVER_ID], sys.byteorder)
+                        name = device[_DEV_NAME].rstrip(b"\0").decode()
+                        found[name] = DRIVERS[number] if number < len(DRIVERS) else f"driver-id-{number}"
+    except OSError:
+        pass  # no RDMA netlink, or no answer in time: what is missing is missing
+    return found
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def _ask(connection: socket.socket, command: int, flags: int, payload: bytes) -> Iterator[dict[int, bytes]]:
+    """Send one request; yield the attributes of each message of the answer. A refusal yields nothing."""
+    header = _HEADER.pack(_HEADER.size + len(payload), _NLDEV + command, _NLM_F_REQUEST | flags, 0, 0)
+    connection.send(header + payload)
+    while True:
+        datagram = connection.recv(1 << 16)
+        while datagram:
+            length, kind, *_ = _HEADER.unpack_from(datagram)
+            if kind in (_NLMSG_ERROR, _NLMSG_DONE):
+                return
+            yield _attributes(datagram[_HEADER.size : length])
+            datagram = datagram[(length + 3) & ~3 :]
+        if not flags & _NLM_F_DUMP:
+            return
+
+
+def _attributes(payload: bytes) -> dict[int, bytes]:
+    found = {}
+    while payload:
+        length, kind = struct.unpack_from("=HH", payload)
+        found[kind] = payload[4:length]
+        payload = payload[(length + 3) & ~3 :]
+    return found

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The RDMA devices as pyverbs sees them: plain data, read once."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyverbs.device import Context, get_device_list
+from pyverbs.pyverbs_error import PyverbsError
+
+from conformance.verbs.names import e
+
+
+@dataclass(frozen=True)
+class Gid:
+    """One valid entry of a port's GID table (ibv_query_gid_table)."""
+
+    index: int
+    gid: str  # eight groups of four hex digits
+    type: str  # "IB" (InfiniBand and iWARP), "RoCE v1" or "RoCE v2"
+
+
+@dataclass(frozen=True)
+class Port:
+    """ibv_query_port(3); only a port that is ACTIVE carries traffic."""
+
+    number: int  # from 1
+    state: str  # NOP, DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER; UNKNOWN if the query failed
+    link_layer: str  # INFINIBAND, ETHERNET or UNSPECIFIED
+    lid: int  # 0 on Ethernet
+    mtu: int  # the active MTU in bytes
+    max_msg_sz: int  # bytes
+    gids: tuple[Gid, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """ibv_query_device(3), as reported: sizes in bytes, the rest counts."""
+
+    max_sge: int
+    max_sge_rd: int  # SGEs of one RDMA READ; some devices report 0 and take 1
+    max_srq_sge: int
+    max_qp_wr: int
+    max_srq_wr: int
+    max_cqe: int
+    max_qp_rd_atom: int  # READs and atomics that a QP takes at once as responder ...
+    max_qp_init_rd_atom: int  # ... and has under way at once as requester
+    max_mr_size: int
+    atomic: str  # NONE, HCA (atomic among the operations of this device) or GLOB
+    srq: bool
+    xrc: bool
+    mw_type_1: bool
+    mw_type_2: bool
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device; where a query failed, `failures` says which and why."""
+
+    name: str
+    driver: str  # as conformance.kernel.DRIVERS spells it; "unknown" if the kernel does not tell
+    node_type: str  # CA (InfiniBand, RoCE), RNIC (iWARP), UNSPECIFIED (EFA), ...
+    fw_ver: str
+    vendor_id: int
+    vendor_part_id: int
+    limits: Limits | None  # None: it could not be opened or queried, and its one port is an unknown_port
+    ports: tuple[Port, ...]
+    failures: tuple[str, ...] = ()
+
+
+def list_devices(drivers: Mapping[str, str]) -> list[Device]:
+    """Open and query each device that libibverbs lists; `drivers` maps device names to driver names.
+
+    Raises PyverbsError if there is no list at all. What goes wrong with one device is in its `failures`.
+    """
+    return [_query(entry, drivers.get(entry.name.decode(), "unknown")) for entry in get_device_list()]
+
+
+def unopened(name: str, driver: str, failure: str, node_type: str = "UNKNOWN") -> Device:
+    """A device of which nothing can be told but its name, and why."""
+    return Device(name, driver, node_type, "", 0, 0, None, (unknown_port(1),), (failure,))
+
+
+def unknown_port(number: int) -> Port:
+    """A port of which nothing can be told."""
+    return Port(number, "UNKNOWN", "UNSPECIFIED", 0, 0, 0, ())
+
+
+def _query(entry: Any, driver: str) -> Device:
+    name = entry.name.decode()
+    node_type = _name(entry.node_type, "IBV_NODE_", NODE_TYPES)
+    try:
+        context = Context(name=name)
+    except PyverbsError as error:
+        hint = "may /dev/infiniband/uverbs* be opened for reading and writing?"
+        return unopened(name, driver, f"ibv_open_device: {error}; {hint}", node_type)
+    try:
+        attr = context.query_device()
+    except PyverbsError as error:
+        context.close()
+        return unopened(name, driver, f"ibv_query_device: {error}", node_type)
+    failures: list[str] = []
+    try:
+        ports = _query_ports(context, attr.phys_port_cnt, failures)
+    finally:
+        context.close()
+    return Device(
+        name=name,
+        driver=driver,
+        node_type=node_type,
+        fw_ver=attr.fw_version,
+        vendor_id=attr.vendor_id,
+        vendor_part_id=attr.vendor_part_id,
+        limits=_limits(attr),
+        ports=ports,
+        failures=tuple(failures),
+    )
+
+
+def _query_ports(context: Context, count: int, failures: list[str]) -> tuple[Port, ...]:
+    attrs: dict[int, Any] = {}
+    for number in range(1, count + 1):
+        try:
+            attrs[number] = context.query_port(number)
+        except PyverbsError as error:
+            failures.append(f"ibv_query_port {number}: {error}")
+    entries: Iterable[Any] = ()
+    try:
+        if attrs:
+            # One table for all ports, also those that cannot be queried; too little room is refused.
+            room = count * max(attr.gid_tbl_len for attr in attrs.values())
+            entries = context.query_gid_table(room)
+    except PyverbsError as error:
+        failures.append(f"ibv_query_gid_table: {error}")
+    gids: dict[int, list[Gid]] = {number: [] for number in attrs}
+    for entry in entries:
+        gid = Gid(entry.gid_index, entry.gid_str(), _gid_type(entry.gid_type))
+        # A valid entry is never zero (IBTA 4.1.1), but not every provider leaves the others out.
+        if entry.port_num in gids and gid.gid.strip("0:"):
+            gids[entry.port_num].append(gid)
+    return tuple(
+        _port(number, attrs[number], tuple(gids[number])) if number in attrs else unknown_port(number)
+        for number in range(1, count + 1)
+    )
+
+
+def _port(number: int, attr: Any, gids: tuple[Gid, ...]) -> Port:
+    return Port(
+        number=number,
+        state=_name(attr.state, "IBV_PORT_", PORT_STATES),
+        link_layer=_name(attr.link_layer, "IBV_LINK_LAYER_", LINK_LAYERS),
+        lid=attr.lid,
+        mtu=128 << attr.active_mtu,  # enum ibv_mtu: IBV_MTU_256 is 1, each next one doubles it
+        max_msg_sz=attr.max_msg_sz,
+        gids=gids,
+    )
+
+
+def _limits(attr: Any) -> Limits:
+    flags = attr.device_cap_flags
+    return Limits(
+        max_sge=attr.max_sge,
+        max_sge_rd=attr.max_sge_rd,
+        max_srq_sge=attr.max_srq_sge,
+        max_qp_wr=attr.max_qp_wr,
+        max_srq_wr=attr.max_srq_wr,
+        max_cqe=attr.max_cqe,
+        max_qp_rd_atom=attr.max_qp_rd_atom,
+        max_qp_init_rd_atom=attr.max_qp_init_rd_atom,
+        max_mr_size=attr.max_mr_size,
+        atomic=_name(attr.atomic_caps, "IBV_ATOMIC_", ATOMICS),
+        srq=attr.max_srq > 0,
+        xrc=bool(flags & e.IBV_DEVICE_XRC),
+        mw_type_1=bool(flags & e.IBV_DEVICE_MEM_WINDOW),
+        mw_type_2=bool(flags & (e.IBV_DEVICE_MEM_WINDOW_TYPE_2A | e.IBV_DEVICE_MEM_WINDOW_TYPE_2B)),
+    )
+
+
+# Written out, because IBV_PORT_ and IBV_DEVICE_ also begin the names of flags of the same values.
+NODE_TYPES = ("CA", "SWITCH", "ROUTER", "RNIC", "USNIC", "USNIC_UDP", "UNSPECIFIED")
+PORT_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+LINK_LAYERS = ("UNSPECIFIED", "INFINIBAND", "ETHERNET")
+ATOMICS = ("NONE", "HCA", "GLOB")
+
+
+def _name(value: int, prefix: str, names: Iterable[str]) -> str:
+    return next((name for name in names if getattr(e, prefix + name) == value), f"{prefix}? ({value})")
+
+
+def _gid_type(value: int) -> str:
+    return {
+        e.IBV_GID_TYPE_IB: "IB",
+        e.IBV_GID_TYPE_ROCE_V1: "RoCE v1",
+        e.IBV_GID_TYPE_ROCE_V2: "RoCE v2",
+    }.get(value, f"IBV_GID_TYPE_? ({value})")

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""providers.yaml: what is accepted, and the message for everything that is not."""
+
+import json
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml.error import ReusedAnchorWarning
+
+from conformance import config
+
+NULL_MR = (
+    "required (it must work), optional (it must work if it can be allocated) or absent (allocation must fail "
+    "with EOPNOTSUPP)"
+)
+PORTS = "all, or a list of port numbers from 1 to 254"
+GID = "auto, roce_v1, roce_v2, or a GID index from 0 to 255"
+TIMEOUT = "seconds that one completion or one verbs call may take, above 0 and up to 3600"
+DEVICES = 'a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"]; left out: any name'
+NAMES = (
+    "entries by a name of letters, digits, `_`, `.` and `-`; a device belongs to the first entry, from the "
+    "top, that matches it"
+)
+KEYS = "devices, driver, at_least, ports, gid, null_mr, timeout, simulate"
+DRIVERS = ", ".join(config.DRIVER_NAMES)
+
+# Each: the file, and the messages that it must give, without the file's name.
+WRONG = {
+    "empty file": ("", [":1: found nothing; allowed: a mapping with the keys providers"]),
+    "root is a list": ("- mlx5\n", [':1: found ["mlx5"]; allowed: a mapping with the keys providers']),
+    "no providers": ("{}", [":1: providers: missing; allowed: " + NAMES]),
+    "no entry": ("providers: {}", [":1: providers: found {}; allowed: " + NAMES]),
+    "entries as a list": (
+        "providers: [mlx5]",
+        [':1: providers: found ["mlx5"]; allowed: ' + NAMES],
+    ),
+    "unknown key at the top": (
+        "provider: 1\nproviders: {a: {driver: rxe, null_mr: absent}}",
+        [":1: provider: unknown key; did you mean providers? allowed: providers"],
+    ),
+    "entry is no mapping": (
+        "providers:\n  a: 3",
+        [":2: providers.a: found 3; allowed: a mapping with the keys " + KEYS],
+    ),
+    "entry name with a space": (
+        'providers:\n  "a b": {driver: rxe, null_mr: absent}',
+        [':2: providers.a b: found "a b"; allowed: ' + NAMES],
+    ),
+    "unknown key, mistyped": (
+        "providers:\n  a:\n    driver: rxe\n    null_mr: absent\n    devces: [x]",
+        [":5: providers.a.devces: unknown key; did you mean devices? allowed: " + KEYS],
+    ),
+    "unknown key, like no other": (
+        "providers:\n  a:\n    driver: rxe\n    null_mr: absent\n    zzz: 1",
+        [":5: providers.a.zzz: unknown key; allowed: " + KEYS],
+    ),
+    "neither devices nor driver": (
+        "providers:\n  a: {null_mr: absent}",
+        [":2: providers.a: does not say which devices it is about; add `devices` or `driver`"],
+    ),
+    "no promise": (
+        "providers:\n  a: {driver: rxe}",
+        [":2: providers.a.null_mr: missing; allowed: " + NULL_MR],
+    ),
+    "promise in YAML 1.1's manner": (
+        "providers:\n  a:\n    driver: rxe\n    null_mr: yes",
+        [':4: providers.a.null_mr: found "yes"; allowed: ' + NULL_MR],
+    ),
+    "driver of the PCI device": (
+        "providers:\n  a: {null_mr: absent,\n      driver: mlx5_core}",
+        [f':3: providers.a.driver: found "mlx5_core"; did you mean mlx5? allowed: {DRIVERS}'],
+    ),
+    "driver without a value": (
+        "providers:\n  a:\n    driver:\n    null_mr: absent",
+        [
+            ":3: providers.a.driver: found nothing; allowed: the name of an RDMA driver, such as mlx5; "
+            "left out: any driver"
+        ],
+    ),
+    "devices as one name": (
+        "providers:\n  a: {devices: mlx5_0, null_mr: absent}",
+        [f':2: providers.a.devices: found "mlx5_0"; allowed: {DEVICES}'],
+    ),
+    "devices empty": (
+        "providers:\n  a: {devices: [], null_mr: absent}",
+        [f":2: providers.a.devices: found []; allowed: {DEVICES}"],
+    ),
+    "a device that is a path": (
+        "providers:\n  a:\n    devices:\n    - mlx5_0\n    - /dev/infiniband/uverbs0\n    null_mr: absent",
+        [f':5: providers.a.devices[1]: found "/dev/infiniband/uverbs0"; allowed: {DEVICES}'],
+    ),
+    "a device twice": (
+        "providers:\n  a: {devices: [mlx5_0, mlx5_1, mlx5_0], null_mr: absent}",
+        [':2: providers.a.devices: "mlx5_0" is listed twice; name it once'],
+    ),
+    "more devices asked for than named": (
+        "providers:\n  a: {devices: [mlx5_0, mlx5_1], at_least: 3, null_mr: absent}",
+        [":2: providers.a.at_least: found 3, but `devices` names only 2; name more, or lower it"],
+    ),
+    "at_least true": (
+        "providers:\n  a: {driver: rxe, at_least: true, null_mr: absent}",
+        [
+            ":2: providers.a.at_least: found true; allowed: how many devices of this entry the machine must "
+            "have, from 0; left out: 0"
+        ],
+    ),
+    "ports one": (
+        "providers:\n  a: {driver: rxe, ports: 1, null_mr: absent}",
+        [f":2: providers.a.ports: found 1; allowed: {PORTS}"],
+    ),
+    "ports some": (
+        "providers:\n  a: {driver: rxe, ports: some, null_mr: absent}",
+        [f':2: providers.a.ports: found "some"; allowed: {PORTS}'],
+    ),
+    "port 0": (
+        "providers:\n  a:\n    driver: rxe\n    null_mr: absent\n    ports:\n    - 1\n    - 0",
+        [f":7: providers.a.ports[1]: found 0; allowed: {PORTS}"],
+    ),
+    "a port as text": (
+        'providers:\n  a: {driver: rxe, ports: [1, "2"], null_mr: absent}',
+        [f':2: providers.a.ports[1]: found "2"; allowed: {PORTS}'],
+    ),
+    "a port twice": (
+        "providers:\n  a: {driver: rxe, ports: [1, 1], null_mr: absent}",
+        [":2: providers.a.ports: 1 is listed twice; name it once"],
+    ),
+    "GID index below 0": (
+        "providers:\n  a: {driver: rxe, gid: -1, null_mr: absent}",
+        [f":2: providers.a.gid: found -1; allowed: {GID}"],
+    ),
+    "GID index above 255": (
+        "providers:\n  a: {driver: rxe, gid: 256, null_mr: absent}",
+        [f":2: providers.a.gid: found 256; allowed: {GID}"],
+    ),
+    "GID type misspelt": (
+        "providers:\n  a: {driver: rxe, gid: RoCEv2, null_mr: absent}",
+        [f':2: providers.a.gid: found "RoCEv2"; allowed: {GID}'],
+    ),
+    "GID true": (
+        "providers:\n  a: {driver: rxe, gid: true, null_mr: absent}",
+        [f":2: providers.a.gid: found true; allowed: {GID}"],
+    ),
+    "timeout 0": (
+        "providers:\n  a: {driver: rxe, timeout: 0, null_mr: absent}",
+        [f":2: providers.a.timeout: found 0; allowed: {TIMEOUT}"],
+    ),
+    "timeout with a unit": (
+        "providers:\n  a: {driver: rxe, timeout: 10s, null_mr: absent}",
+        [f':2: providers.a.timeout: found "10s"; allowed: {TIMEOUT}'],
+    ),
+    "timeout endless": (
+        "providers:\n  a: {driver: rxe, timeout: .inf, null_mr: absent}",
+        [f":2: providers.a.timeout: found Infinity; allowed: {TIMEOUT}"],
+    ),
+    "timeout not a number": (
+        "providers:\n  a: {driver: rxe, timeout: .nan, null_mr: absent}",
+        [f":2: providers.a.timeout: found NaN; allowed: {TIMEOUT}"],
+    ),
+    "simulate a real device": (
+        "providers:\n  a: {driver: rxe, simulate: 2, null_mr: absent}",
+        [":2: providers.a.simulate: allowed only together with `driver: reference`; remove it"],
+    ),
+    "duplicate entry": (
+        "providers:\n  a: {driver: rxe, null_mr: absent}\n  a: {driver: siw, null_mr: absent}",
+        [":3: providers.a: found a second time, first on line 2; allowed: once"],
+    ),
+    "duplicate key": (
+        "providers:\n  a:\n    null_mr: absent\n    driver: rxe\n    null_mr: required",
+        [":5: providers.a.null_mr: found a second time, first on line 3; allowed: once"],
+    ),
+    "list as a key": (
+        "providers:\n  a: {driver: rxe, null_mr: absent}\n  ? [b]\n  : 1",
+        [":3: providers: found a list or mapping as a key; allowed: a plain name"],
+    ),
+    "alias to itself": (
+        "providers:\n  a: &a {driver: rxe, null_mr: *a}",
+        [":2: providers.a.null_mr: an alias makes this value contain itself; write it out"],
+    ),
+    "unknown tag": (
+        "providers:\n  a: {driver: rxe, null_mr: !mr absent}",
+        [":2: providers.a.null_mr: not a plain value: could not determine a constructor for the tag '!mr'"],
+    ),
+    "what the reader finds and what validation finds, in the order of the file": (
+        "providers:\n  a: {driver: rxe, null_mr: no}\n  b: {driver: rxe, null_mr: absent}\n  b: 1",
+        [
+            f':2: providers.a.null_mr: found "no"; allowed: {NULL_MR}',
+            ":4: providers.b: found a second time, first on line 3; allowed: once",
+        ],
+    ),
+    "conversion that fails": (
+        "providers:\n  a: {driver: rxe, null_mr: absent, gid: !!int ''}",
+        [":2: providers.a.gid: not a plain value: string index out of range"],
+    ),
+    "key of two lines": (
+        "providers:\n  a:\n    driver: rxe\n    null_mr: absent\n    ? gid\n\n      index\n    : 1",
+        [':5: providers.a."gid\\nindex": unknown key; allowed: ' + KEYS],
+    ),
+    "control character": ("providers: \x01", [": not valid YAML: unacceptable character #x0001: special"]),
+    "tab": ("providers:\n\ta: 1", [":2: not valid YAML: while scanning for the next token, found character"]),
+    "bracket left open": (
+        "providers:\n  a: {driver: [rxe\n",
+        [":3: not valid YAML: while parsing a flow sequence"],
+    ),
+    "two documents": (
+        "providers: {}\n---\nproviders: {}\n",
+        [":2: not valid YAML: expected a single document in the stream, but found another document"],
+    ),
+    "several at once, in the order of the file": (
+        "providers:\n  a:\n    driver: rxe\n    gid: roce\n    null_mr: no\n"
+        "  b:\n    diver: rxe\n    null_mr: absent\n",
+        [
+            f':4: providers.a.gid: found "roce"; allowed: {GID}',
+            f':5: providers.a.null_mr: found "no"; allowed: {NULL_MR}',
+            ":7: providers.b.diver: unknown key; did you mean driver? allowed: " + KEYS,
+        ],
+    ),
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "providers.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_each_mistake_is_told_with_line_key_what_was_found_and_what_is_allowed(name: str, tmp_path: Path) -> None:
+    text, expected = WRONG[name]
+    path = write(tmp_path, text)
+    with pytest.raises(config.ConfigError) as caught:
+        config.load(path)
+    mistakes = [mistake.removeprefix(str(path)) for mistake in caught.value.mistakes]
+    if "not valid YAML" in expected[0]:  # the parser's own words follow, which differ between its versions
+        assert len(mistakes) == 1
+        assert mistakes[0].startswith(expected[0])
+    else:
+        assert mistakes == expected
+    assert str(caught.value).count(str(path)) == len(expected)
+
+
+TOKENS = [
+    *("providers", "a", ": ", "\n", "\n  ", "\n    ", "- ", "[", "]", "{", "}", ", ", "devices", "null_mr", "absent"),
+    *("gid", "0", "null", "~", "1.5", ".inf", "'", '"', "&a ", "*a", "!!int ", "!!set ", "!x ", "<<", "? ", "|"),
+    *("> ", "#", "---\n", "...\n", "\t", "\\", "\x00", "\u2028"),
+]
+
+
+@settings(max_examples=150, derandomize=True, database=None, deadline=None)
+@given(st.lists(st.sampled_from(TOKENS), max_size=20).map("".join), st.sampled_from(["", "providers:\n  a: "]))
+def test_any_text_is_a_config_or_mistakes_of_one_line_each(text: str, start: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReusedAnchorWarning)
+        path = write(Path(folder), start + text)
+        mistakes: tuple[str, ...] = ()
+        try:
+            config.load(path)
+        except config.ConfigError as error:
+            mistakes = error.mistakes or ("none told",)
+        assert [text for text in mistakes if not (text.startswith(str(path)) and text.isprintable())] == []
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    with pytest.raises(config.ConfigError) as caught:
+        config.load(path)
+    assert caught.value.mistakes == (f"{path}: cannot be read: No such file or directory",)
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(config.ConfigError) as caught:
+        config.load(tmp_path)
+    assert caught.value.mistakes == (f"{tmp_path}: cannot be read: Is a directory",)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "providers.yaml"
+    path.write_bytes(b"providers: \xff")
+    with pytest.raises(config.ConfigError) as caught:
+        config.load(path)
+    assert caught.value.mistakes == (f"{path}: byte 11 is not UTF-8 text",)
+
+
+def test_every_key_is_read_as_written(tmp_path: Path) -> None:
+    text = """
+providers:
+  lab:
+    devices: [mlx5_0, "mlx5_1?"]
+    driver: mlx5
+    at_least: 3
+    ports: [2, 1]
+    gid: 0
+    null_mr: required
+    timeout: 2.5
+"""
+    lab = config.load(write(tmp_path, text)).providers["lab"]
+    assert lab == config.Provider(
+        devices=("mlx5_0", "mlx5_1?"),
+        driver="mlx5",
+        at_least=3,
+        ports=(2, 1),
+        gid=0,
+        null_mr="required",
+        timeout=2.5,
+    )
+
+
+def test_only_a_promise_and_one_way_to_match_are_needed(tmp_path: Path) -> None:
+    entry = config.load(write(tmp_path, "providers: {a: {driver: rxe, null_mr: absent}}")).providers["a"]
+    assert (entry.devices, entry.at_least, entry.ports, entry.gid, entry.timeout) == (
+        (),
+        0,
+        "all",
+        "auto",
+        10,
+    )
+
+
+def test_at_least_may_ask_for_every_device_that_is_named(tmp_path: Path) -> None:
+    text = "providers: {a: {devices: [x, y], at_least: 2, null_mr: absent}}"
+    assert config.load(write(tmp_path, text)).providers["a"].at_least == 2
+
+
+def test_entries_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "providers: {z: {driver: rxe, null_mr: absent}, a: {driver: siw, null_mr: absent}}"
+    assert list(config.load(write(tmp_path, text)).providers) == ["z", "a"]
+
+
+def test_an_alias_repeats_a_value(tmp_path: Path) -> None:
+    text = "providers:\n  a: &a {driver: rxe, null_mr: absent}\n  b: *a\n"
+    valid = config.load(write(tmp_path, text))
+    assert valid.providers["b"] == valid.providers["a"]
+
+
+def test_where_names_file_line_and_key(tmp_path: Path) -> None:
+    path = write(tmp_path, "providers:\n  a:\n    null_mr: absent\n    devices:\n    - x\n    - y\n")
+    valid = config.load(path)
+    assert valid.where("providers", "a", "devices", 1) == f"{path}:6: providers.a.devices[1]"
+    assert valid.where("providers", "a", "ports") == f"{path}:2: providers.a.ports"  # not in the file: its entry
+
+
+def test_a_config_cannot_be_changed(tmp_path: Path) -> None:
+    valid = config.load(write(tmp_path, "providers: {a: {driver: rxe, null_mr: absent}}"))
+    with pytest.raises(ValueError, match="frozen"):
+        valid.providers["a"].null_mr = "required"
+
+
+@pytest.mark.parametrize(("name", "glob"), [("mlx5_0", False), ("mlx5_*", True), ("mlx5_?", True), ("m[ab]", True)])
+def test_globs_are_told_from_names(name: str, glob: bool) -> None:
+    assert config.is_glob(name) is glob
+
+
+def test_the_shipped_file_promises_what_rdma_core_has() -> None:
+    providers = config.load(config.DEFAULT_PATH).providers
+    assert providers["mlx5"].null_mr == "optional"
+    assert providers["reference"].null_mr == "required"
+    others = {name for name in providers if name not in ("mlx5", "reference")}
+    assert {name for name in others if providers[name].null_mr != "absent"} == set()
+    assert {
+        "rxe",
+        "siw",
+        "irdma",
+        "mlx4",
+        "bnxt_re",
+        "cxgb4",
+        "efa",
+        "erdma",
+        "hns",
+        "mana",
+        "qedr",
+    } <= others
+    assert all(entry.driver == name and not entry.devices for name, entry in providers.items())
+
+
+def test_the_shipped_file_points_editors_to_the_schema() -> None:
+    relative = config.SCHEMA_PATH.relative_to(config.DEFAULT_PATH.parent)
+    assert f"# yaml-language-server: $schema={relative}\n" in config.DEFAULT_PATH.read_text(encoding="utf-8")
+
+
+def test_the_example_in_the_shipped_file_is_valid(tmp_path: Path) -> None:
+    lines = config.DEFAULT_PATH.read_text(encoding="utf-8").splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("#   lab-cx7:"))
+    example = [line.removeprefix("# ") for line in lines[start : lines.index("#", start)]]
+    entry = config.load(write(tmp_path, "\n".join(["providers:", *example]))).providers["lab-cx7"]
+    assert entry.model_fields_set == set(config.Provider.model_fields) - {"simulate"}
+
+
+def test_the_shipped_schema_is_current() -> None:
+    shipped = json.loads(config.SCHEMA_PATH.read_text(encoding="utf-8"))
+    command = "python -m conformance schema > conformance/providers.schema.json"
+    assert shipped == json.loads(config.json_schema()), f"run: {command}"

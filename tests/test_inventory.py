@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Devices matched with providers.yaml, on devices made up here and on the reference device."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance import config, inventory
+from conformance.verbs.devices import Device, Gid, Limits, Port, list_devices, unopened
+
+V1 = Gid(0, "fe80:0000:0000:0000:0202:c9ff:fe00:0001", "RoCE v1")
+V2 = Gid(1, "fe80:0000:0000:0000:0202:c9ff:fe00:0001", "RoCE v2")
+V1_IPV4 = Gid(2, "0000:0000:0000:0000:0000:ffff:c0a8:0001", "RoCE v1")
+V2_IPV4 = Gid(3, "0000:0000:0000:0000:0000:ffff:c0a8:0001", "RoCE v2")
+IB = Gid(0, "fe80:0000:0000:0000:0202:c9ff:fe00:0002", "IB")
+ROCE = Port(1, "ACTIVE", "ETHERNET", 0, 1024, 1 << 30, (V1, V2, V1_IPV4, V2_IPV4))
+INFINIBAND = Port(1, "ACTIVE", "INFINIBAND", 7, 4096, 1 << 30, (IB,))
+LIMITS = Limits(30, 30, 30, 8192, 8192, 65536, 16, 16, 1 << 63, "HCA", True, True, True, True)
+
+
+def device(name: str, *ports: Port, driver: str = "mlx5", node_type: str = "CA") -> Device:
+    return Device(name, driver, node_type, "16.35.1012", 0x2C9, 4119, LIMITS, ports or (ROCE,))
+
+
+def second(port: Port, **changes: object) -> Port:
+    return replace(port, number=2, **changes)  # type: ignore[arg-type]
+
+
+def configured(folder: Path, *entries: str) -> config.Config:
+    """A config of these entries, one on each line from line 2 on."""
+    path = folder / "providers.yaml"
+    path.write_text("\n".join(["providers:", *(f"  {entry}" for entry in entries)]), encoding="utf-8")
+    return config.load(path)
+
+
+def match(folder: Path, entry: str, *devices: Device) -> inventory.Inventory:
+    return inventory.targets(configured(folder, entry), devices)
+
+
+def mistakes(valid: config.Config, *devices: Device) -> list[str]:
+    with pytest.raises(inventory.InventoryError) as caught:
+        inventory.targets(valid, devices)
+    return [mistake.removeprefix(str(valid.path)) for mistake in caught.value.mistakes]
+
+
+def test_a_target_has_all_that_a_check_needs(tmp_path: Path) -> None:
+    cx = device("mlx5_0")
+    found = match(tmp_path, "lab: {driver: mlx5, null_mr: required, timeout: 3}", cx)
+    assert found == inventory.Inventory(
+        (inventory.Target("lab", cx, ROCE, V2_IPV4, "required", 3),),
+        (),
+    )
+    assert found.targets[0].id == "mlx5_0/1"
+    assert found.targets[0].broken == ""
+
+
+def test_a_device_belongs_to_the_first_entry_that_matches_it(tmp_path: Path) -> None:
+    entries = (
+        "one: {devices: [mlx5_1], null_mr: required}",
+        "glob: {devices: ['mlx5_[12]'], null_mr: absent}",
+        "rest: {driver: mlx5, null_mr: optional}",
+    )
+    devices = [device(f"mlx5_{number}") for number in range(3)]
+    found = inventory.targets(configured(tmp_path, *entries), devices)
+    assert [(target.id, target.provider) for target in found.targets] == [
+        ("mlx5_0/1", "rest"),
+        ("mlx5_1/1", "one"),
+        ("mlx5_2/1", "glob"),
+    ]
+
+
+def test_devices_and_driver_must_both_fit(tmp_path: Path) -> None:
+    devices = (device("roce0"), device("roce1", driver="bnxt_re"), device("ib0"))
+    found = match(tmp_path, "a: {devices: ['roce*'], driver: mlx5, null_mr: optional}", *devices)
+    assert [target.id for target in found.targets] == ["roce0/1"]
+    assert found.left_out == (
+        ("roce1", f"no entry of {tmp_path}/providers.yaml matches it (driver bnxt_re)"),
+        ("ib0", f"no entry of {tmp_path}/providers.yaml matches it (driver mlx5)"),
+    )
+
+
+def test_a_device_of_unknown_driver_is_left_out_with_the_way_to_match_it(tmp_path: Path) -> None:
+    found = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("mlx5_0", driver="unknown"))
+    [(name, reason)] = found.left_out
+    assert name == "mlx5_0"
+    assert reason.endswith("matches it (driver unknown, which the kernel does not tell: match it by name)")
+
+
+def test_a_glob_may_match_nothing(tmp_path: Path) -> None:
+    found = match(tmp_path, "a: {devices: ['mlx5_*'], null_mr: optional}", device("rxe0", driver="rxe"))
+    assert found.targets == ()
+
+
+def test_at_least_makes_a_glob_that_matches_too_little_an_error(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "a: {devices: ['mlx5_*'], at_least: 2, null_mr: optional}")
+    assert mistakes(valid, device("mlx5_0"), device("rxe0", driver="rxe")) == [
+        ":2: providers.a.at_least: 2 asked for, but 1 found (mlx5_0); this machine has mlx5_0 (mlx5), rxe0 (rxe)"
+    ]
+    assert len(inventory.targets(valid, [device("mlx5_0"), device("mlx5_1")]).targets) == 2
+
+
+def test_at_least_holds_for_drivers_too(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "a: {driver: mlx5, at_least: 1, null_mr: optional}")
+    assert mistakes(valid) == [
+        ":2: providers.a.at_least: 1 asked for, but 0 found (none); this machine has no RDMA device"
+    ]
+
+
+def test_devices_that_go_to_an_earlier_entry_do_not_count(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path,
+        "first: {driver: mlx5, null_mr: optional}",
+        "second: {devices: ['mlx5_*'], at_least: 1, null_mr: optional}",
+    )
+    assert mistakes(valid, device("mlx5_0")) == [
+        ":3: providers.second.at_least: 1 asked for, but 0 found (none); this machine has mlx5_0 (mlx5)"
+    ]
+
+
+def test_names_that_are_not_on_the_machine_are_all_told(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path,
+        "a: {devices: [mlx5_0, mlx5_7], null_mr: required}",
+        "b: {devices: [mlx5_8], null_mr: required}",
+    )
+    way_out = "correct or remove the name, or write a glob, which may match nothing"
+    assert mistakes(valid, device("mlx5_0")) == [
+        f":2: providers.a.devices[1]: mlx5_7 is not on this machine, which has mlx5_0 (mlx5); {way_out}",
+        f":3: providers.b.devices[0]: mlx5_8 is not on this machine, which has mlx5_0 (mlx5); {way_out}",
+    ]
+
+
+def test_a_named_device_of_another_driver_is_an_error(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "a: {devices: [roce0], driver: mlx5, null_mr: required}")
+    assert mistakes(valid, device("roce0", driver="siw")) == [
+        ":2: providers.a.devices[0]: roce0 has the driver siw, not mlx5"
+    ]
+
+
+def test_a_named_device_that_an_earlier_entry_takes_is_an_error(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path,
+        "mlx5: {driver: mlx5, null_mr: optional}",
+        "mine: {devices: [mlx5_0], null_mr: required}",
+    )
+    assert mistakes(valid, device("mlx5_0")) == [
+        f":3: providers.mine.devices[0]: mlx5_0 goes to an earlier entry ({tmp_path}/providers.yaml:2: "
+        "providers.mlx5); move this entry above it"
+    ]
+
+
+def test_a_port_that_the_device_has_not_is_an_error(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "a: {driver: mlx5, ports: [1, 3], null_mr: optional}")
+    assert mistakes(valid, device("mlx5_0", ROCE, second(ROCE))) == [
+        ":2: providers.a.ports[1]: mlx5_0 has no port 3; it has 1, 2"
+    ]
+
+
+def test_only_the_ports_that_are_named_are_tried(tmp_path: Path) -> None:
+    found = match(tmp_path, "a: {driver: mlx5, ports: [2], null_mr: optional}", device("mlx5_0", ROCE, second(ROCE)))
+    assert [target.id for target in found.targets] == ["mlx5_0/2"]
+    assert found.left_out == (("mlx5_0/1", "not in a.ports"),)
+
+
+def test_a_port_that_is_down_is_left_out_next_to_one_that_is_up(tmp_path: Path) -> None:
+    found = match(
+        tmp_path,
+        "a: {driver: mlx5, null_mr: optional}",
+        device("mlx5_0", ROCE, second(ROCE, state="DOWN")),
+    )
+    assert [(target.id, target.broken) for target in found.targets] == [("mlx5_0/1", "")]
+    assert found.left_out == (("mlx5_0/2", "port 2 is DOWN, not ACTIVE"),)
+
+
+def test_a_port_without_a_fitting_gid_is_left_out_next_to_one_that_has_it(tmp_path: Path) -> None:
+    found = match(
+        tmp_path,
+        "a: {driver: mlx5, gid: roce_v2, null_mr: optional}",
+        device("mlx5_0", ROCE, second(ROCE, gids=(V1,))),
+    )
+    assert [(target.id, target.gid) for target in found.targets] == [("mlx5_0/1", V2_IPV4)]
+    assert found.left_out == (
+        ("mlx5_0/2", f"port 2 has no GID that fits `gid: roce_v2`; its table: 0: RoCE v1 {V1.gid}"),
+    )
+
+
+def test_a_named_port_that_is_down_is_a_broken_target(tmp_path: Path) -> None:
+    found = match(
+        tmp_path,
+        "a: {driver: mlx5, ports: [1, 2], null_mr: optional}",
+        device("mlx5_0", ROCE, second(ROCE, state="INIT")),
+    )
+    assert [(target.id, target.broken) for target in found.targets] == [
+        ("mlx5_0/1", ""),
+        ("mlx5_0/2", "port 2 is INIT, not ACTIVE"),
+    ]
+    assert found.left_out == ()
+
+
+def test_a_device_whose_ports_are_all_down_is_broken_and_not_left_out(tmp_path: Path) -> None:
+    down = replace(ROCE, state="DOWN")
+    found = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("mlx5_0", down, second(down)))
+    assert [(target.id, target.broken) for target in found.targets] == [
+        ("mlx5_0/1", "port 1 is DOWN, not ACTIVE"),
+        ("mlx5_0/2", "port 2 is DOWN, not ACTIVE"),
+    ]
+    assert found.left_out == ()
+
+
+@pytest.mark.parametrize("ports", ["all", "[2]"])
+def test_a_device_that_cannot_be_opened_is_a_broken_target(ports: str, tmp_path: Path) -> None:
+    found = match(
+        tmp_path,
+        f"a: {{driver: mlx5, ports: {ports}, null_mr: required}}",
+        unopened("mlx5_0", "mlx5", "ibv_open_device: Permission denied"),
+    )
+    assert [(target.id, target.broken) for target in found.targets] == [
+        ("mlx5_0/1", "ibv_open_device: Permission denied")
+    ]
+
+
+def test_a_port_that_cannot_be_queried_says_which_query_failed(tmp_path: Path) -> None:
+    failed = replace(device("mlx5_0", replace(ROCE, state="UNKNOWN")), failures=("ibv_query_port 1: Errno: 22",))
+    found = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", failed)
+    assert [target.broken for target in found.targets] == ["port 1 is UNKNOWN, not ACTIVE; ibv_query_port 1: Errno: 22"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "gids", "expected"),
+    [
+        ("auto", (V1, V2, V1_IPV4, V2_IPV4), V2_IPV4),
+        ("auto", (V1, V2), V2),
+        ("auto", (V1, V1_IPV4), V1),
+        ("auto", (), None),
+        ("roce_v2", (V1, V2, V2_IPV4), V2_IPV4),
+        ("roce_v2", (V1,), None),
+        ("roce_v1", (V2, V1), V1),
+        ("roce_v1", (V2,), None),
+        (0, (V1, V2), V1),
+        (1, (V1, V2), V2),
+        (3, (V1, V2), None),
+    ],
+)
+def test_a_roce_port_gets_the_gid_that_is_asked_for(
+    wish: str | int, gids: tuple[Gid, ...], expected: Gid | None
+) -> None:
+    port = replace(ROCE, gids=gids)
+    assert inventory.choose_gid(device("mlx5_0", port), port, wish) == expected
+
+
+@pytest.mark.parametrize(
+    ("node_type", "port"),
+    [("CA", INFINIBAND), ("RNIC", replace(ROCE, gids=(IB,))), ("UNSPECIFIED", replace(INFINIBAND, lid=0))],
+    ids=["InfiniBand", "iWARP", "EFA"],
+)
+def test_other_ports_get_index_0(node_type: str, port: Port) -> None:
+    assert inventory.choose_gid(device("x", port, node_type=node_type), port, "auto") == IB
+
+
+def test_an_infiniband_port_needs_no_gid(tmp_path: Path) -> None:
+    port = replace(INFINIBAND, gids=())
+    [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("ib0", port)).targets
+    assert (target.gid, target.broken) == (None, "")
+
+
+def test_an_infiniband_port_has_no_roce_gid_to_ask_for(tmp_path: Path) -> None:
+    [target] = match(tmp_path, "a: {driver: mlx5, gid: roce_v1, null_mr: optional}", device("ib0", INFINIBAND)).targets
+    assert target.broken == f"port 1 has no GID that fits `gid: roce_v1`; its table: 0: IB {IB.gid}"
+
+
+def test_a_roce_port_with_an_empty_table_is_broken(tmp_path: Path) -> None:
+    port = replace(ROCE, gids=())
+    [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("mlx5_0", port)).targets
+    assert target.broken == "port 1 has no GID that fits `gid: auto`; its table: empty"
+
+
+def test_a_table_that_cannot_be_queried_says_so(tmp_path: Path) -> None:
+    failed = replace(device("mlx5_0", replace(ROCE, gids=())), failures=("ibv_query_gid_table: Errno: 22",))
+    [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", failed).targets
+    assert target.broken.endswith("its table: empty; ibv_query_gid_table: Errno: 22")
+
+
+def test_entries_for_real_devices_are_silent_about_simulated_ones(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path,
+        "real: {devices: [mlx5_0, 'ref*'], null_mr: optional}",
+        "reference: {driver: reference, null_mr: required}",
+    )
+    found = inventory.targets(valid, [device("ref0", driver="reference")])
+    assert [(target.id, target.provider) for target in found.targets] == [("ref0/1", "reference")]
+
+
+def test_the_reference_entry_is_silent_about_real_devices(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "reference: {driver: reference, devices: [ref0], null_mr: required}")
+    found = inventory.targets(valid, [device("mlx5_0")])
+    assert found.targets == ()
+    assert [name for name, _ in found.left_out] == ["mlx5_0"]
+
+
+def folder_of_devices(folder: Path, *names: str) -> Path:
+    sysfs = folder / "infiniband"
+    for name in names:
+        (sysfs / name).mkdir(parents=True)
+    return sysfs
+
+
+# tests/conftest.py has loaded two reference devices into this process: loading the same again is no change.
+
+
+def test_the_reference_device_stands_in_on_a_machine_without_devices_and_says_so(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "reference: {driver: reference, simulate: 2, null_mr: required}")
+    machine = inventory.open_machine(valid, sysfs=tmp_path / "none")
+    assert [(found.name, found.driver) for found in machine.devices] == [
+        ("ref0", "reference"),
+        ("ref1", "reference"),
+    ]
+    assert machine.simulated == (
+        f"the reference device (simulated) is used, because this machine has no RDMA device (none in {tmp_path}/none)"
+    )
+    assert [target.broken for target in inventory.targets(valid, machine.devices).targets] == ["", ""]
+
+
+def test_the_reference_device_stands_in_when_it_is_asked_for(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path,
+        "real: {devices: [mlx5_0], null_mr: required}",
+        "reference: {driver: reference, null_mr: required}",
+    )
+    sysfs = folder_of_devices(tmp_path, "mlx5_0")
+    machine = inventory.open_machine(valid, reference=True, simulate=2, sysfs=sysfs)
+    assert machine.simulated == "the reference device (simulated) is used, because it was asked for"
+    assert [target.id for target in inventory.targets(valid, machine.devices).targets] == ["ref0/1", "ref1/1"]
+
+
+def test_the_reference_device_does_not_stand_in_for_a_device_that_is_named(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path,
+        "real: {devices: [mlx5_0], null_mr: required}",
+        "reference: {driver: reference, simulate: 2, null_mr: required}",
+    )
+    with pytest.raises(inventory.InventoryError) as caught:
+        inventory.open_machine(valid, sysfs=tmp_path / "none")
+    assert "mlx5_0 is not on this machine, which has no RDMA device" in str(caught.value)
+
+
+def test_a_file_without_an_entry_for_the_reference_device_says_what_to_add(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "real: {driver: mlx5, null_mr: required}")
+    with pytest.raises(inventory.InventoryError) as caught:
+        inventory.open_machine(valid, reference=True)
+    assert caught.value.mistakes == (
+        f"{tmp_path}/providers.yaml:1: providers: no entry for the reference device, which is needed because "
+        "it was asked for; add: reference: {driver: reference, null_mr: required}",
+    )
+
+
+@pytest.mark.parametrize("options", [{"faults": ["leaks-to-address"]}, {"variant": "no-srq"}, {"simulate": 2}])
+def test_faults_and_variants_are_refused_for_real_devices(options: dict[str, object], tmp_path: Path) -> None:
+    valid = configured(tmp_path, "real: {driver: mlx5, null_mr: required}")
+    sysfs = folder_of_devices(tmp_path, "mlx5_0")
+    with pytest.raises(inventory.InventoryError) as caught:
+        inventory.open_machine(valid, sysfs=sysfs, **options)  # type: ignore[arg-type]
+    assert caught.value.mistakes == (
+        "faults, variants and a device count are for the reference device, but this machine has mlx5_0; "
+        "add --reference",
+    )
+
+
+def test_a_device_that_libibverbs_hides_is_shown_with_the_likely_reasons(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "any: {devices: ['*'], null_mr: optional}")
+    sysfs = folder_of_devices(tmp_path, "mlx5_0", "ref0")  # libibverbs, here the reference, lists ref0 only
+    machine = inventory.open_machine(valid, sysfs=sysfs)
+    assert machine.simulated == ""
+    hidden, listed = inventory.targets(valid, machine.devices).targets
+    assert hidden.id == "mlx5_0/1"
+    assert hidden.broken.startswith("libibverbs does not list it: is ib_uverbs loaded, ")
+    assert (listed.id, listed.broken) == ("ref0/1", "")
+
+
+def test_listing_tells_what_the_reference_device_reports() -> None:
+    first, _ = list_devices({"ref0": "reference"})
+    assert (first.name, first.driver, first.node_type, first.failures) == ("ref0", "reference", "CA", ())
+    assert first.limits is not None
+    assert first.limits.max_sge > 1
+    assert first.limits.atomic == "HCA"
+    assert (first.limits.srq, first.limits.xrc, first.limits.mw_type_1, first.limits.mw_type_2) == (True,) * 4
+    [port] = first.ports
+    assert (port.number, port.state, port.link_layer, port.mtu) == (1, "ACTIVE", "ETHERNET", 1024)
+    assert [(gid.index, gid.type) for gid in port.gids] == [(0, "RoCE v1"), (1, "RoCE v2")]
+    assert all(len(gid.gid) == 39 for gid in port.gids)
+
+
+def test_a_driver_that_the_kernel_does_not_tell_is_unknown() -> None:
+    assert {found.driver for found in list_devices({})} == {"unknown"}
