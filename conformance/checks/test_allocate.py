@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""ibv_alloc_null_mr gives a null MR whose lkey is valid and whose length is the longest."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from conformance.checks import tables
+from conformance.outcome import MEMORY
+from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Scenario, Transport, mem, null
+from conformance.verbs.bench import Bench
+from conformance.verbs.null_mr import NullMR, NullMRError, errno_name
+from conformance.verdicts import Failure, LackingError
+
+SIZE_MAX = 2**64 - 1
+RC = LinkKind(Transport.RC, Queue.RQ, Post.POST_SEND, Poll.POLL_CQ)
+MANY = 64
+
+
+@pytest.mark.clause("allocate/returns-mr")
+def test_an_mr_comes_back_tied_to_its_pd_and_context(bare_bench: Bench) -> None:
+    bench = bare_bench
+    try:
+        null_mr = NullMR(bench.pd)
+    except NullMRError as error:
+        if bench.target.null_mr == "required":
+            raise Failure(f"{bench.where}\n{error}\n=> its entry in providers.yaml says null_mr: required") from None
+        raise LackingError(f"{error}; its entry promises {bench.target.null_mr}") from None
+    fields = null_mr.fields
+    null_mr.close()
+    if not fields.same_pd or not fields.same_context:
+        raise Failure(f"{bench.where}\n=> mr->pd or mr->context is not that of the PD it was allocated on: {fields}")
+
+
+@pytest.mark.clause("allocate/max-length")
+def test_length_is_the_longest(bench: Bench) -> None:
+    assert bench.target.device.limits is not None
+    longest = bench.target.device.limits.max_mr_size
+    length = bench.null_mr.fields.length
+    if length != SIZE_MAX and length < longest:
+        raise Failure(f"{bench.where}\n=> length {length:#x} is neither SIZE_MAX nor at least max_mr_size {longest:#x}")
+
+
+@pytest.mark.clause("allocate/max-length")
+@tables.over(tables.far_addresses)
+def test_it_covers_every_address(bench: Bench, scenario: Scenario) -> None:
+    bench.check(scenario)
+
+
+@pytest.mark.clause("allocate/lkey-valid")
+@tables.over(tables.kinds_of_work_request)
+def test_lkey_is_accepted_by_every_kind_of_work_request(bench: Bench, scenario: Scenario) -> None:
+    bench.check(scenario)
+
+
+def _works(bench: Bench, null_mr: NullMR) -> None:
+    """Data goes through this null MR both ways, and what must not be there is not there."""
+    bench.check(tables.reading(Operation.SEND, [mem(8), null(64)]), *MEMORY, null_mr=null_mr)
+    bench.check(tables.rc(Operation.SEND, [mem(72)], [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+
+
+def _another(bench: Bench, number: int) -> NullMR:
+    try:
+        return NullMR(bench.pd)
+    except NullMRError as error:
+        raise Failure(f"{bench.where}\n=> null MR {number} beside the first: {error}") from None
+
+
+@pytest.mark.clause("allocate/coexist")
+def test_many_live_side_by_side_on_one_pd(bench: Bench) -> None:
+    null_mrs = [_another(bench, number + 2) for number in range(MANY)]
+    for null_mr in (*null_mrs, bench.null_mr):
+        _works(bench, null_mr)
+    for null_mr in null_mrs:
+        null_mr.close()
+
+
+@pytest.mark.clause("allocate/coexist")
+@pytest.mark.parametrize("apart", [Bench.sibling, lambda bench: Bench(bench.target)], ids=["pds", "contexts"])
+def test_they_live_side_by_side_on_several(bench: Bench, apart: Callable[[Bench], Bench]) -> None:
+    """Each null MR on a PD of its own (of one context, or of several), used in turn while the others live."""
+    others = [apart(bench) for _ in range(3)]
+    try:
+        for number, other in enumerate(others):
+            other.control(RC)
+            _works(other, _another(other, number + 2))
+        for other in (*others, bench):
+            _works(other, _another(other, len(others) + 2))
+    finally:
+        for other in others:
+            other.close()
+
+
+@pytest.mark.clause("allocate/fails-cleanly")
+def test_where_there_is_none_errno_says_so_and_the_pd_stays_usable(bare_bench: Bench) -> None:
+    bench = bare_bench
+    try:
+        NullMR(bench.pd).close()
+    except NullMRError as error:
+        number = error.error_code
+    else:
+        if bench.target.null_mr == "absent":
+            raise Failure(
+                f"{bench.where}\n=> ibv_alloc_null_mr gave a null MR, but its entry in providers.yaml says "
+                "null_mr: absent; say optional or required if the device has them now"
+            )
+        raise LackingError("ibv_alloc_null_mr did not fail, and there is no portable way to make it")
+    if number != errno.EOPNOTSUPP:
+        raise Failure(f"{bench.where}\n=> ibv_alloc_null_mr returned NULL, {errno_name(number)}, expected EOPNOTSUPP")
+    fresh = bench.sibling()
+    for _ in range(3):
+        with pytest.raises(NullMRError):
+            NullMR(fresh.pd)
+    fresh.control(RC)
+    _free(fresh)
+
+
+def _free(bench: Bench) -> None:
+    """Close a bench that had failed allocations on its PD; the PD must not be busy."""
+    bench.close_traffic()
+    error = bench.dealloc_pd()
+    if error:
+        raise Failure(f"{bench.where}\n=> ibv_dealloc_pd after failed allocations: {error}")

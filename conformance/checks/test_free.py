@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""ibv_dereg_mr frees a null MR, and nothing else."""
+
+from itertools import product
+
+import pytest
+from pyverbs.mr import MR
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+from conformance.checks import tables
+from conformance.outcome import MEMORY
+from conformance.scenarios import Operation, Side, mem, null
+from conformance.verbs.bench import Bench
+from conformance.verbs.closing import close
+from conformance.verbs.memory import LOCAL_AND_REMOTE
+from conformance.verbs.null_mr import NullMR, errno_name
+from conformance.verbs.resources import held
+from conformance.verdicts import Failure
+
+ROUNDS, LOOP = 4, 256
+SMALLEST_LEAK = 16
+"""Bytes per null MR: malloc hands out no less."""
+
+
+@pytest.mark.clause("free/succeeds")
+def test_dereg_returns_0(bench: Bench) -> None:
+    _dereg(bench, NullMR(bench.pd))
+
+
+@pytest.mark.clause("free/succeeds")
+def test_dereg_returns_0_after_use(bench: Bench) -> None:
+    null_mr = NullMR(bench.pd)
+    bench.check(tables.reading(Operation.SEND, [null(64)]), null_mr=null_mr)
+    bench.check(tables.rc(Operation.SEND, [mem(64)], [null(64)]), null_mr=null_mr)
+    _dereg(bench, null_mr)
+
+
+def _dereg(bench: Bench, null_mr: NullMR) -> None:
+    try:
+        null_mr.close()
+    except PyverbsRDMAError as error:
+        text = f"ibv_dereg_mr returned {errno_name(error.error_code)} on the null MR with {null_mr.fields}"
+        raise Failure(f"{bench.where}\n=> {text}") from None
+
+
+@pytest.mark.clause("free/leaves-others")
+def test_other_null_mrs_go_on_working(bench: Bench) -> None:
+    """Neighbours before and after, of the same PD and of another."""
+    sibling = bench.sibling()
+    try:
+        before, freed, after = (NullMR(bench.pd) for _ in range(3))
+        elsewhere = NullMR(sibling.pd)
+        close(freed)
+        for null_mr in (before, after, bench.null_mr):
+            bench.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+            bench.check(tables.rc(Operation.SEND, [mem(72)], [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+        sibling.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY, null_mr=elsewhere)
+        for null_mr in (before, after, elsewhere):
+            close(null_mr)
+        bench.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY)
+    finally:
+        sibling.close()
+
+
+@pytest.mark.clause("free/leaves-others")
+def test_ordinary_mrs_go_on_working(bench: Bench) -> None:
+    """Of MRs registered before, between and after, none must lose its keys."""
+    arena = bench.arenas[Side.RESPONDER]
+    first = NullMR(bench.pd)
+    mr = MR(bench.pd, 4 * 4096, LOCAL_AND_REMOTE & bench.access, address=arena.address)
+    second = NullMR(bench.pd)
+    close(first)
+    close(second)
+    write, read = tables.rc(Operation.RDMA_WRITE, [mem(64)], ()), tables.rc(Operation.RDMA_READ, (), [mem(64)])
+    for rkey, scenario in product((arena.rkey, mr.rkey), (write, read)):
+        run = bench.run(scenario, rkey=rkey)
+        if run.findings:
+            raise Failure(f"after two null MRs were freed, rkey {rkey:#x}:\n{bench.text(run, run.findings)}")
+    try:
+        mr.close()
+    except PyverbsRDMAError as error:
+        text = f"ibv_dereg_mr of an ordinary MR registered between two null MRs, which were freed before it: {error}"
+        raise Failure(f"{bench.where}\n=> {text}") from None
+
+
+@pytest.mark.clause("free/no-leak")
+def test_a_loop_of_alloc_and_free_holds_nothing_back(bench: Bench) -> None:
+    """The least growth of several rounds counts, as other parts of the process allocate too."""
+    device = bench.target.device.name
+    growth = []
+    for _ in range(ROUNDS):
+        before = held(device)
+        for _ in range(LOOP):
+            close(NullMR(bench.pd))
+        after = held(device)
+        growth.append((after.heap - before.heap, after.fds - before.fds, (after.kernel or 0) - (before.kernel or 0)))
+    heap, fds, kernel = (min(column) for column in zip(*growth, strict=True))
+    leaks = []
+    if heap >= LOOP * SMALLEST_LEAK:
+        leaks.append(f"{heap} bytes of C heap ({heap / LOOP:.0f} each)")
+    if fds > 0:
+        leaks.append(f"{fds} file descriptors")
+    if kernel > 0:
+        leaks.append(f"{kernel} kernel MRs")
+    if leaks:
+        raise Failure(f"{bench.where}\n=> {LOOP} times ibv_alloc_null_mr and ibv_dereg_mr hold back {', '.join(leaks)}")
+
+
+@pytest.mark.clause("free/releases-pd")
+def test_the_pd_can_be_deallocated_once_they_are_freed(bench: Bench) -> None:
+    sibling = bench.sibling()
+    try:
+        null_mrs = [NullMR(sibling.pd) for _ in range(8)]
+        for null_mr in null_mrs:
+            close(null_mr)
+        sibling.close_traffic()
+        error = sibling.dealloc_pd()
+        if error:
+            raise Failure(f"{bench.where}\n=> ibv_dealloc_pd after 8 null MRs on it were freed: {error}")
+    finally:
+        sibling.close()

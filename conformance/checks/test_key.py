@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A null MR is not exposed as an rkey."""
+
+import pytest
+
+from conformance.checks import tables
+from conformance.inventory import Target
+from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, mem
+from conformance.verbs.bench import REFUSED_REMOTELY, Bench
+
+REMOTE = {
+    Operation.RDMA_WRITE: tables.rc(Operation.RDMA_WRITE, [mem(64)], ()),
+    Operation.RDMA_WRITE_WITH_IMM: tables.rc(Operation.RDMA_WRITE_WITH_IMM, [mem(64)], [mem(8)]),
+    Operation.RDMA_READ: tables.rc(Operation.RDMA_READ, (), [mem(64)]),
+    Operation.CMP_AND_SWP: tables.rc(Operation.CMP_AND_SWP, (), [mem(ATOMIC_LENGTH)]),
+    Operation.FETCH_AND_ADD: tables.rc(Operation.FETCH_AND_ADD, (), [mem(ATOMIC_LENGTH)]),
+}
+
+
+def remote_operations(target: Target) -> list[Scenario]:
+    """Each operation that names memory by rkey, as far as the device has it."""
+    assert target.device.limits is not None
+    atomics = target.device.limits.atomic != "NONE"
+    return [scenario for operation, scenario in REMOTE.items() if atomics or not operation.is_atomic]
+
+
+@pytest.mark.clause("key/no-rkey")
+@tables.over(remote_operations)
+def test_its_rkey_gives_a_peer_nothing(bench: Bench, scenario: Scenario) -> None:
+    """At an address with live memory of the same PD: a device that translated it would find something there."""
+    bench.control(scenario.link)
+    bench.check_refused(scenario, bench.null_mr.rkey, REFUSED_REMOTELY, "by the null MR's rkey")
+
+
+@pytest.mark.clause("key/no-rkey")
+@tables.over(remote_operations)
+def test_its_rkey_opens_no_address_at_all(bench: Bench, scenario: Scenario) -> None:
+    """At address 0, where an MR that covers everything would begin."""
+    bench.control(scenario.link)
+    bench.check_refused(scenario, bench.null_mr.rkey, REFUSED_REMOTELY, "by the null MR's rkey at address 0", address=0)

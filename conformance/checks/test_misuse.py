@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""ibv_rereg_mr and ibv_bind_mw on a null MR are invalid."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+from conformance.checks import tables
+from conformance.outcome import MEMORY
+from conformance.scenarios import Operation, mem, null
+from conformance.verbs import windows
+from conformance.verbs.bench import Bench
+from conformance.verbs.names import e
+from conformance.verbs.null_mr import NullMR
+from conformance.verdicts import Failure
+
+REREG_FLAGS = {
+    0: "no flags",
+    e.IBV_REREG_MR_CHANGE_TRANSLATION: "TRANSLATION",
+    e.IBV_REREG_MR_CHANGE_PD: "PD",
+    e.IBV_REREG_MR_CHANGE_ACCESS: "ACCESS",
+    e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_PD: "TRANSLATION+PD",
+    e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_ACCESS: "TRANSLATION+ACCESS",
+    e.IBV_REREG_MR_CHANGE_PD | e.IBV_REREG_MR_CHANGE_ACCESS: "PD+ACCESS",
+    e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_PD | e.IBV_REREG_MR_CHANGE_ACCESS: "all flags",
+}
+
+
+@contextmanager
+def rereg(bench: Bench, flags: int) -> Iterator[tuple[NullMR, bool]]:
+    """A null MR after ibv_rereg_mr with plausible arguments for these flags, and whether that was refused."""
+    null_mr = NullMR(bench.pd)
+    sibling = bench.sibling()
+    arena = next(iter(bench.arenas.values()))
+    try:
+        try:
+            null_mr.rereg(flags, sibling.pd, arena.address, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+        except PyverbsRDMAError:
+            refused = True
+        else:
+            refused = False
+        yield null_mr, refused
+    finally:
+        null_mr.close()
+        sibling.close()
+
+
+@pytest.mark.clause("misuse/rereg-refused")
+@pytest.mark.parametrize("flags", REREG_FLAGS, ids=REREG_FLAGS.get)
+def test_rereg_fails(bench: Bench, flags: int) -> None:
+    with rereg(bench, flags) as (null_mr, refused):
+        if not refused:
+            raise Failure(f"{bench.where}\n=> ibv_rereg_mr with {REREG_FLAGS[flags]} returned 0 on {null_mr}")
+
+
+@pytest.mark.clause("misuse/rereg-harmless")
+@pytest.mark.parametrize("flags", REREG_FLAGS, ids=REREG_FLAGS.get)
+def test_rereg_leaves_it_as_it_was(bench: Bench, flags: int) -> None:
+    with rereg(bench, flags) as (null_mr, _):
+        now = (null_mr.length, null_mr.lkey, null_mr.rkey, null_mr.handle)
+        fields = null_mr.fields
+        if now != (fields.length, fields.lkey, fields.rkey, fields.handle):
+            raise Failure(f"{bench.where}\n=> after ibv_rereg_mr, length, lkey, rkey, handle are {now}, were {fields}")
+        bench.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+        bench.check(tables.rc(Operation.SEND, [mem(72)], [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+
+
+@pytest.mark.clause("misuse/bind-refused")
+@pytest.mark.parametrize("length", windows.LENGTHS, ids=str)
+@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+def test_bind_fails(bench: Bench, mw_type: int, length: int) -> None:
+    with windows.bound(bench, mw_type, length) as window:
+        if window.refused is None:
+            raise Failure(f"{bench.where}\n=> {window} completed with success")
+
+
+@pytest.mark.clause("misuse/bind-harmless")
+@pytest.mark.parametrize("peer", windows.PEER)
+@pytest.mark.parametrize("key", windows.KEYS, ids=windows.KEYS.get)
+@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, key: str, peer: str) -> None:
+    with windows.bound(bench, mw_type, 4096) as window:
+        window.try_as_peer(windows.PEER[peer], key)
+
+
+@pytest.mark.clause("misuse/bind-harmless")
+@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+def test_the_null_mr_works_after_a_refused_bind(bench: Bench, mw_type: int) -> None:
+    with windows.bound(bench, mw_type, 4096):
+        bench.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY)
+        bench.check(tables.rc(Operation.SEND, [mem(72)], [null(64), mem(8)]), *MEMORY)

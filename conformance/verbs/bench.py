@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The bench of one target: its memory, its links, and the one executor of scenarios."""
+
+import errno
+import itertools
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+from conformance.inventory import Target
+from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
+from conformance.scenarios import (
+    ATOMIC_LENGTH,
+    GRH_LENGTH,
+    Address,
+    Completion,
+    LinkKind,
+    Operation,
+    Place,
+    Plan,
+    Post,
+    Prediction,
+    Scenario,
+    Side,
+    Transport,
+    atomic_operands,
+    mem,
+    plan,
+    predict,
+    scatter_side,
+)
+from conformance.verbs.closing import close
+from conformance.verbs.completions import CompletionQueue
+from conformance.verbs.link import Link, WorkRequest, operations
+from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena, Unmapped
+from conformance.verbs.names import e
+from conformance.verbs.null_mr import NullMR, errno_name
+from conformance.verdicts import BrokenError, Failure
+
+CONTROL_LENGTH = 64
+FEW_SGES = 4
+LONGEST_CONTROL = 1 << 26
+"""Bytes: a longer scenario is not repeated on ordinary memory."""
+SHORT_WAIT = 0.05
+"""Seconds that one side's completion is waited for once the other side is known to have failed."""
+LOSSES_BEFORE_IMPATIENCE = 3
+REFUSED_REMOTELY = frozenset(
+    {"IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_OP_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_INV_RD_REQ_ERR"}
+)
+"""How a requester learns that its rkey was refused. IBTA 9.7.4.1.7 has the first; devices differ."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One scenario as it was run: everything that a failure text needs."""
+
+    scenario: Scenario
+    layout: Plan
+    prediction: Prediction
+    outcome: Outcome
+    addresses: dict[int, int]
+    """the address of each place of the layout, by id()"""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return judge(self.scenario, self.layout, self.prediction, self.outcome)
+
+
+def control_scenarios(kind: LinkKind, offered: Iterable[Operation]) -> tuple[Scenario, ...]:
+    """One work request on ordinary memory for each operation of a kind of link."""
+    scenarios = []
+    header = (mem(GRH_LENGTH),) if kind.transport is Transport.UD else ()
+    for operation in offered:
+        length = ATOMIC_LENGTH if operation.is_atomic else CONTROL_LENGTH
+        gather = (mem(length),) if operation.is_send or operation.is_write else ()
+        scatter = () if operation is Operation.RDMA_WRITE else (*header, mem(length))
+        scenarios.append(Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll))
+    return tuple(scenarios)
+
+
+class Bench:
+    """Context, PD, arenas, null MR and links of one target.
+
+    Links are made when first needed and kept; one that saw anything but the predicted outcome is closed, so that
+    no check inherits another one's queue pair in error. Raises BrokenError if the target cannot be opened.
+    """
+
+    def __init__(self, target: Target, context: Context | None = None) -> None:
+        self.target = target
+        if target.broken:
+            raise BrokenError(f"{target.id}: {target.broken}")
+        self._owns_context = context is None
+        self._links: dict[tuple[LinkKind, int], Link] = {}
+        self._controls: dict[LinkKind, BrokenError | None] = {}
+        self._unmapped = Unmapped()
+        self._wr_ids = itertools.count(1)
+        self._null_mr: NullMR | None = None
+        self._losses = 0
+        try:
+            self.context = context or Context(name=target.device.name)
+            self.pd = PD(self.context)
+            self.arenas = {side: Arena(self.pd, self.access) for side in Side}
+        except PyverbsRDMAError as error:
+            raise BrokenError(f"{target.id}: {self._hint(error)}") from error
+
+    @property
+    def access(self) -> int:
+        """Access flags of the arenas: everything that the device has."""
+        assert self.target.device.limits is not None
+        none = self.target.device.limits.atomic == "NONE"
+        return int(LOCAL_AND_REMOTE & ~e.IBV_ACCESS_REMOTE_ATOMIC if none else LOCAL_AND_REMOTE)
+
+    def _hint(self, error: PyverbsRDMAError) -> str:
+        text = f"{error} ({errno_name(error.error_code)})"
+        if error.error_code == errno.ENOMEM:
+            text += "; is the memlock limit high enough (ulimit -l)? It counts registered memory and queues"
+        return text
+
+    @property
+    def null_mr(self) -> NullMR:
+        """The bench's own null MR, allocated when first asked for. Raises NullMRError."""
+        if self._null_mr is None:
+            self._null_mr = NullMR(self.pd)
+        return self._null_mr
+
+    def sibling(self) -> "Bench":
+        """Another bench with a PD of its own on the same context."""
+        return Bench(self.target, self.context)
+
+    @property
+    def where(self) -> str:
+        """The target as failure texts show it."""
+        port, gid = self.target.port, self.target.gid
+        address = f"GID {gid.index} ({gid.type}, {gid.gid})" if gid else f"LID {port.lid:#x}"
+        return f"{self.target.id} ({self.target.device.driver}), {address}, MTU {port.mtu}"
+
+    def offered(self, transport: Transport) -> tuple[Operation, ...]:
+        return operations(self.target, transport)
+
+    def link(self, kind: LinkKind, sges: int = 1) -> Link:
+        """A link of this kind that takes lists of `sges` segments. Raises UnsupportedError, BrokenError."""
+        limits = self.target.device.limits
+        assert limits is not None
+        capacity = min(FEW_SGES if sges <= FEW_SGES else limits.max_sge, limits.max_sge)
+        key = (kind, capacity)
+        if key not in self._links:
+            try:
+                self._links[key] = Link(self.context, self.pd, self.target, kind, capacity)
+            except PyverbsRDMAError as error:
+                raise BrokenError(f"{self.where}: no link {kind} of {capacity} SGEs: {self._hint(error)}") from error
+        return self._links[key]
+
+    def exchange_arenas(self) -> None:
+        """Let the next requester use the memory, and so the addresses, that the last responder used."""
+        self.arenas = {
+            Side.REQUESTER: self.arenas[Side.RESPONDER],
+            Side.RESPONDER: self.arenas[Side.REQUESTER],
+        }
+
+    def drop(self, link: Link) -> None:
+        """Close a link that may be in error; the next of its kind is made anew."""
+        self._links = {key: kept for key, kept in self._links.items() if kept is not link}
+        link.close()
+
+    def control(self, kind: LinkKind) -> None:
+        """Drive this kind of link with ordinary memory, once. Raises BrokenError if that does not pass."""
+        if kind not in self._controls:
+            self._controls[kind] = None
+            for scenario in control_scenarios(kind, self.offered(kind.transport)):
+                run = self.run(scenario)
+                if run.findings:
+                    text = "the control, ordinary memory only, does not pass"
+                    self._controls[kind] = BrokenError(f"{text}\n{self.text(run, run.findings)}")
+                    break
+        broken = self._controls[kind]
+        if broken is not None:
+            raise broken
+
+    def check(self, scenario: Scenario, *aspects: Aspect, null_mr: NullMR | None = None) -> None:
+        """Run a scenario and fail on what it shows about `aspects`; that it was accepted always counts.
+
+        Raises Failure with the whole proof; BrokenError where the control does not pass; UnsupportedError.
+        """
+        self.control(scenario.link)
+        run = self.run(scenario, null_mr.lkey if null_mr else None)
+        findings = tuple(found for found in run.findings if found.aspect in (Aspect.ACCEPTED, *aspects))
+        if not findings:
+            return
+        text = self.text(run, findings)
+        ordinary = scenario.on_ordinary_memory()
+        if scenario.length > LONGEST_CONTROL:
+            raise Failure(text)
+        control = self.run(ordinary)
+        if control.findings:
+            broken = "the same work request fails on ordinary memory too"
+            raise BrokenError(f"{broken}\n{self.text(control, control.findings)}\nWith the null MR:\n{text}")
+        raise Failure(f"{text}\ncontrol: the same work request on ordinary memory ends as it must")
+
+    def text(self, run: Run, findings: tuple[Finding, ...]) -> str:
+        lines = [self.where, describe(run.scenario, run.layout, run.addresses)]
+        for side in Side:
+            lines += [f"{side.value} completed: {wc}" for wc in run.outcome.completions[side]]
+        lines += [f"=> {finding.text}" for finding in findings]
+        lines.append(f"scenario: {run.scenario}")
+        return "\n".join(lines)
+
+    def check_refused(
+        self, scenario: Scenario, rkey: int, statuses: frozenset[str], words: str, address: int | None = None
+    ) -> None:
+        """Name remote memory by `rkey` and fail unless the requester is refused and all memory stays as it was.
+
+        The remote address is that of live memory, or `address`.
+        """
+        run = self.run(scenario, rkey=rkey, address=address, refused=statuses)
+        findings = tuple(found for found in run.findings if found.aspect is not Aspect.COMPLETION)
+        if run.outcome.refusal is None and findings:
+            raise Failure(f"{words} ({rkey:#x}):\n{self.text(run, findings)}")
+
+    def run(
+        self,
+        scenario: Scenario,
+        lkey: int | None = None,
+        rkey: int | None = None,
+        address: int | None = None,
+        refused: frozenset[str] | None = None,
+    ) -> Run:
+        """Carry a scenario out.
+
+        `lkey`: the lkey of its null segments (None: that of the bench's null MR). `rkey`, `address`: name remote memory
+        so (None: the responder's arena). `refused`: it must end with one of these statuses and change nothing.
+        """
+        layout = plan(scenario)
+        prediction = predict(scenario, layout, sys.byteorder)
+        if refused is not None:
+            prediction = replace(prediction, after=prediction.before, requester=Completion(refused), responder=None)
+        for side, arena in self.arenas.items():
+            arena.reserve(layout.size(side))
+            arena.write(prediction.before[side])
+        link = self.link(scenario.link, max(len(scenario.gather), len(scenario.scatter)))
+        if lkey is None:
+            lkey = self.null_mr.lkey if scenario.has_null else 0
+        remote = self._remote(layout, rkey, address)
+        outcome, addresses = self._execute(link, scenario, layout, prediction, lkey, remote)
+        run = Run(scenario, layout, prediction, outcome, addresses)
+        if scenario.is_too_long or refused is not None or run.findings:
+            self.drop(link)
+        return run
+
+    def _execute(
+        self,
+        link: Link,
+        scenario: Scenario,
+        layout: Plan,
+        prediction: Prediction,
+        null_lkey: int,
+        remote: tuple[int, int] | None,
+    ) -> tuple[Outcome, dict[int, int]]:
+        addresses, gather, scatter = self._sges(scenario, layout, null_lkey)
+        wr_id = next(self._wr_ids)
+        verb = "ibv_post_recv"
+        try:
+            if scenario.operation.consumes_receive:
+                link.post_recv(wr_id, scatter)
+            verb = "ibv_post_send" if scenario.post is Post.POST_SEND else "ibv_wr_complete"
+            link.post(wr_id, self._work_request(scenario, layout, prediction, gather or scatter, remote))
+        except PyverbsRDMAError as error:
+            refusal = Refusal(verb, errno_name(error.error_code))
+            return Outcome(dict.fromkeys(Side, ()), self._memory(layout), refusal), addresses
+        timeout = self.patience
+        sent = self._collect(link.requester_cq, wr_id, timeout)
+        received: tuple[WorkCompletion, ...] = ()
+        if scenario.operation.consumes_receive:
+            ended_well = bool(sent) and sent[0].status in prediction.requester.statuses
+            received = self._collect(link.responder_cq, wr_id, timeout if ended_well else SHORT_WAIT)
+        else:
+            received = tuple(link.responder_cq.poll())
+        sent += tuple(link.requester_cq.poll())
+        if not sent or (scenario.operation.consumes_receive and not received):
+            self._losses += 1
+        completions = {Side.REQUESTER: sent, Side.RESPONDER: received}
+        return Outcome(completions, self._memory(layout), waited=timeout), addresses
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for a completion; shorter once the target has lost several, so that a run still ends."""
+        timeout = self.target.timeout
+        return timeout if self._losses < LOSSES_BEFORE_IMPATIENCE else timeout / 10
+
+    def _sges(
+        self, scenario: Scenario, layout: Plan, null_lkey: int
+    ) -> tuple[dict[int, int], tuple[tuple[int, int, int], ...], tuple[tuple[int, int, int], ...]]:
+        """The address of each place by id(), and both lists as (addr, length, lkey)."""
+        receiver = scatter_side(scenario.operation)
+        addresses = {id(place): self._address(place, Side.REQUESTER) for place in layout.gather}
+        addresses |= {id(place): self._address(place, receiver) for place in layout.scatter}
+        gather = tuple(self._sge(place, addresses, Side.REQUESTER, null_lkey) for place in layout.gather)
+        scatter = tuple(self._sge(place, addresses, receiver, null_lkey) for place in layout.scatter)
+        return addresses, gather, scatter
+
+    def _address(self, place: Place, side: Side) -> int:
+        length, where = place.segment.length, place.segment.address
+        if place.region is not None:
+            return self.arenas[side].address + place.region.offset
+        if where is Address.ZERO:
+            return 0
+        if where is Address.TOP:
+            return 2**64 - length
+        return self._unmapped.address(length)
+
+    def _sge(self, place: Place, addresses: dict[int, int], side: Side, null_lkey: int) -> tuple[int, int, int]:
+        lkey = null_lkey if place.segment.null else self.arenas[side].lkey
+        return addresses[id(place)], place.segment.length, lkey
+
+    def _remote(self, layout: Plan, rkey: int | None, address: int | None) -> tuple[int, int] | None:
+        """(address, rkey) of the remote memory, if the operation names any."""
+        if layout.remote is None:
+            return None
+        responder = self.arenas[Side.RESPONDER]
+        return (
+            responder.address + layout.remote.offset if address is None else address,
+            responder.rkey if rkey is None else rkey,
+        )
+
+    def _work_request(
+        self,
+        scenario: Scenario,
+        layout: Plan,
+        prediction: Prediction,
+        sges: tuple[tuple[int, int, int], ...],
+        remote: tuple[int, int] | None,
+    ) -> WorkRequest:
+        compare_add, swap = 0, 0
+        if layout.remote is not None and scenario.operation.is_atomic:
+            word = prediction.before[Side.RESPONDER][layout.remote.offset : layout.remote.end]
+            operands = atomic_operands(scenario, int.from_bytes(word, sys.byteorder))
+            compare_add, swap = operands.compare_add, operands.swap
+        return WorkRequest(scenario.operation, sges, scenario.imm_data, remote, compare_add, swap)
+
+    def _collect(self, cq: CompletionQueue, wr_id: int, timeout: float) -> tuple[WorkCompletion, ...]:
+        """The completion of `wr_id`, if it comes in time, and after it whatever else came."""
+        found = cq.wait(1, timeout)
+        found.sort(key=lambda wc: wc.wr_id != wr_id)
+        return tuple(found)
+
+    def _memory(self, layout: Plan) -> dict[Side, bytes]:
+        return {side: arena.read(layout.size(side)) for side, arena in self.arenas.items()}
+
+    def seconds(self, scenario: Scenario, count: int) -> float:
+        """How long `count` repetitions of a scenario take, one after the other, completions included."""
+        layout = plan(scenario)
+        prediction = predict(scenario, layout, sys.byteorder)
+        link = self.link(scenario.link, max(len(scenario.gather), len(scenario.scatter)))
+        _, gather, scatter = self._sges(scenario, layout, self.null_mr.lkey if scenario.has_null else 0)
+        remote = self._remote(layout, None, None)
+        request = self._work_request(scenario, layout, prediction, gather or scatter, remote)
+        start = time.perf_counter()
+        for wr_id in itertools.islice(self._wr_ids, count):
+            if scenario.operation.consumes_receive:
+                link.post_recv(wr_id, scatter)
+            link.post(wr_id, request)
+            sent = link.requester_cq.wait(1, self.patience)
+            received = not scenario.operation.consumes_receive or link.responder_cq.wait(1, self.patience)
+            if not sent or not received:
+                raise Failure(f"{self.where}: {scenario}: no completion within {self.patience:.1f} s")
+        return time.perf_counter() - start
+
+    def close_traffic(self) -> None:
+        """Close links, arenas and the bench's own null MR: everything that stands on the PD."""
+        for link in list(self._links.values()):
+            self.drop(link)
+        for resource in (self._null_mr, *self.arenas.values()):
+            if resource is not None:
+                close(resource)
+        self._null_mr = None
+
+    def dealloc_pd(self) -> str | None:
+        """ibv_dealloc_pd; the error in words if it fails."""
+        error = close(self.pd)
+        return str(error) if error else None
+
+    def close(self) -> None:
+        """Free everything. What a faulty device refuses to free is left to the end of the process."""
+        self.close_traffic()
+        self.dealloc_pd()
+        if self._owns_context:
+            close(self.context)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Completion queues of both kinds, read into plain work completions."""
+
+import errno
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyverbs.cq import CQ, CQEX, CqInitAttrEx, PollCqAttr
+from pyverbs.device import Context
+
+from conformance.outcome import WorkCompletion
+from conformance.scenarios import Poll
+from conformance.verbs.names import e, opcode_names, status_names
+
+STATUSES = status_names()
+OPCODES = opcode_names()
+
+
+class CompletionQueue:
+    """A CQ of `depth` entries, polled by ibv_poll_cq or by ibv_start_poll and its readers."""
+
+    def __init__(self, context: Context, depth: int, poll: Poll) -> None:
+        if poll is Poll.POLL_CQ:
+            self.cq = CQ(context, depth)
+            self.poll: Callable[[], list[WorkCompletion]] = self._poll
+        else:
+            self.cq = CQEX(context, CqInitAttrEx(cqe=depth, wc_flags=e.IBV_WC_STANDARD_FLAGS))
+            self.poll = self._poll_ex
+            self._attr = PollCqAttr()
+
+    def _poll(self) -> list[WorkCompletion]:
+        return [_work_completion(wc) for wc in self.cq.poll(16)[1]]
+
+    def _poll_ex(self) -> list[WorkCompletion]:
+        cq = self.cq
+        rc = cq.start_poll(self._attr)
+        if rc == errno.ENOENT:
+            return []
+        if rc:
+            raise OSError(rc, "ibv_start_poll")
+        found = []
+        while not rc:
+            found.append(_read_completion(cq))
+            rc = cq.poll_next()
+        cq.end_poll()
+        if rc != errno.ENOENT:
+            raise OSError(rc, "ibv_next_poll")
+        return found
+
+    def wait(self, count: int, timeout: float) -> list[WorkCompletion]:
+        """Poll until `count` completions have come or `timeout` seconds have passed."""
+        found = self.poll()
+        if len(found) >= count:
+            return found
+        deadline = time.monotonic() + timeout
+        while len(found) < count and time.monotonic() < deadline:
+            found += self.poll()
+        return found
+
+    def close(self) -> None:
+        self.cq.close()
+
+
+def _work_completion(wc: Any) -> WorkCompletion:
+    status = STATUSES.get(wc.status, f"status {wc.status}")
+    if wc.status != e.IBV_WC_SUCCESS:
+        return WorkCompletion(wc.wr_id, status, wc.vendor_err, wc.qp_num)
+    imm_data = socket.ntohl(wc.imm_data) if wc.wc_flags & e.IBV_WC_WITH_IMM else None
+    opcode = OPCODES.get(wc.opcode, f"opcode {wc.opcode}")
+    return WorkCompletion(wc.wr_id, status, wc.vendor_err, wc.qp_num, opcode, wc.byte_len, imm_data)
+
+
+def _read_completion(cq: Any) -> WorkCompletion:
+    number = cq.status
+    status = STATUSES.get(number, f"status {number}")
+    if number != e.IBV_WC_SUCCESS:
+        return WorkCompletion(cq.wr_id, status, cq.read_vendor_err(), cq.read_qp_num())
+    imm_data = socket.ntohl(cq.read_imm_data()) if cq.read_wc_flags() & e.IBV_WC_WITH_IMM else None
+    number = cq.read_opcode()
+    opcode = OPCODES.get(number, f"opcode {number}")
+    return WorkCompletion(cq.wr_id, status, 0, cq.read_qp_num(), opcode, cq.read_byte_len(), imm_data)

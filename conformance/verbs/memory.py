@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Memory that work requests name: registered arenas, and a stretch of addresses where nothing is."""
+
+import ctypes
+import mmap
+
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+
+from conformance.verbs.names import e
+
+PAGE = mmap.PAGESIZE
+_SMALLEST = 64 * PAGE
+
+LOCAL_AND_REMOTE = (
+    e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC
+)
+
+
+def address_of(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+class Arena:
+    """Memory of one side, all of it in one ordinary MR registered for local and remote access.
+
+    A device that wrongly translates the address of a null segment therefore finds memory there to write to and to
+    read from. Where the device has no atomics the MR is registered without them.
+    """
+
+    def __init__(self, pd: PD, access: int = LOCAL_AND_REMOTE) -> None:
+        self._pd = pd
+        self._access = access
+        self._memory: mmap.mmap | None = None
+        self.mr: MR | None = None
+        self.reserve(_SMALLEST)
+
+    def reserve(self, size: int) -> None:
+        """Have at least `size` bytes; what was in the arena is lost if it grows."""
+        if self._memory is not None and len(self._memory) >= size:
+            return
+        self.close()
+        self._memory = mmap.mmap(-1, 1 << (size - 1).bit_length(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.address = address_of(self._memory)
+        self.mr = MR(self._pd, len(self._memory), self._access, address=self.address)
+
+    @property
+    def lkey(self) -> int:
+        assert self.mr is not None
+        return int(self.mr.lkey)
+
+    @property
+    def rkey(self) -> int:
+        assert self.mr is not None
+        return int(self.mr.rkey)
+
+    def write(self, image: bytes, offset: int = 0) -> None:
+        assert self._memory is not None
+        self._memory[offset : offset + len(image)] = image
+
+    def read(self, length: int, offset: int = 0) -> bytes:
+        assert self._memory is not None
+        return self._memory[offset : offset + length]
+
+    def close(self) -> None:
+        if self.mr is not None:
+            self.mr.close()
+            self.mr = None
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+
+class Unmapped:
+    """Addresses that this process has reserved and cannot touch (PROT_NONE): no later mapping can land there."""
+
+    _PROT_NONE = 0
+    _MAP_NORESERVE = 0x4000
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.mmap.restype = ctypes.c_void_p
+        self._libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(3 * [ctypes.c_int]), ctypes.c_long)
+        self._reserved: dict[int, int] = {}
+
+    def address(self, length: int) -> int:
+        """The start of at least `length` such bytes. Raises OSError if the address space has no room for them."""
+        for start, size in self._reserved.items():
+            if size >= length:
+                return start
+        size = max(length, 1 << 26)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | self._MAP_NORESERVE
+        start = self._libc.mmap(None, size, self._PROT_NONE, flags, -1, 0)
+        if start == ctypes.c_void_p(-1).value:
+            error = ctypes.get_errno()
+            raise OSError(error, f"cannot reserve {size} bytes of addresses")
+        self._reserved[start] = size
+        return int(start)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Every clause has a check, and every check a clause."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+from conformance import checks
+from conformance.clauses import BY_ID, CLAUSES, GROUPS, Clause
+
+
+def functions() -> Iterator[tuple[str, list[str]]]:
+    """Each test function of the checks, with the clauses that it is marked with."""
+    for module_info in pkgutil.iter_modules(checks.__path__):
+        if not module_info.name.startswith("test_"):
+            continue
+        module = importlib.import_module(f"conformance.checks.{module_info.name}")
+        for name, function in vars(module).items():
+            if name.startswith("test_"):
+                marks = [mark for mark in getattr(function, "pytestmark", []) if mark.name == "clause"]
+                yield f"{module_info.name}.{name}", [mark.args[0] for mark in marks]
+
+
+CHECKS = dict(functions())
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.id)
+def test_every_clause_has_a_check(clause: Clause) -> None:
+    assert any(clause.id in of for of in CHECKS.values())
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_check_has_one_clause_of_its_file(check: str) -> None:
+    (clause,) = CHECKS[check]
+    assert clause in BY_ID
+    assert check.startswith(f"test_{BY_ID[clause].group}.")
+
+
+def test_ids_are_unique_and_grouped() -> None:
+    assert len(BY_ID) == len(CLAUSES)
+    assert [clause.group for clause in CLAUSES] == sorted((clause.group for clause in CLAUSES), key=GROUPS.index)

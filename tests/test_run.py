@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A whole run of the suite: which devices it tries, how it ends, and what it says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.suite import run_suite
+
+ALLOCATE = ("conformance/checks/test_allocate.py",)
+READ = ("conformance/checks/test_read.py",)
+
+
+def providers(folder: Path, entry: str) -> str:
+    path = folder / "providers.yaml"
+    path.write_text(f"providers:\n  lab: {entry}\n")
+    return f"--providers={path}"
+
+
+def test_the_header_and_the_summary_say_that_the_device_is_simulated() -> None:
+    run = run_suite("--reference", checks=ALLOCATE)
+    notes = re.findall("^NOTE: the reference device .simulated. is used, because it was asked for$", run.output, re.M)
+    assert len(notes) == 2
+
+
+def test_the_summary_has_a_line_for_each_target_and_group() -> None:
+    run = run_suite("--reference", "--reference-devices=2", checks=ALLOCATE)
+    assert re.search(r"^ref0/1 +allocate +\d+ .*PASS$", run.output, re.M)
+    assert re.search(r"^ref1/1 +allocate +\d+ .*PASS$", run.output, re.M)
+    assert {case.target for case in run.cases} == {"ref0/1", "ref1/1"}
+
+
+def test_a_selection_that_matches_nothing_is_not_green() -> None:
+    run = run_suite("--reference", "-k", "no-such-check")
+    assert run.status == 5
+
+
+def test_a_run_in_which_everything_is_skipped_is_not_green(tmp_path: Path) -> None:
+    entry = providers(tmp_path, "{driver: reference, null_mr: optional}")
+    run = run_suite("--reference", "--reference-variant=no-null-mr", entry, checks=READ)
+    assert set(run.counts()) == {"SKIPPED"}
+    assert run.status == 5
+    assert "this run says nothing, and is not green" in run.output
+
+
+@pytest.mark.parametrize("promise", ["optional", "absent"])
+def test_a_device_without_null_mrs_may_have_none_if_it_promises_none(tmp_path: Path, promise: str) -> None:
+    entry = providers(tmp_path, f"{{driver: reference, null_mr: {promise}}}")
+    run = run_suite("--reference", "--reference-variant=no-null-mr", entry)
+    assert run.status == 0
+    assert run.clauses("PASS") == {"allocate/fails-cleanly"}
+    assert f"errno 95 (EOPNOTSUPP: Operation not supported)); its entry promises {promise}" in run.output
+
+
+def test_a_device_that_must_have_null_mrs_fails_one_clause_without(tmp_path: Path) -> None:
+    entry = providers(tmp_path, "{driver: reference, null_mr: required}")
+    run = run_suite("--reference", "--reference-variant=no-null-mr", entry)
+    assert run.status == 1
+    assert run.clauses("FAIL") == {"allocate/returns-mr"}
+    assert "=> its entry in providers.yaml says null_mr: required" in run.output
+
+
+def test_a_device_that_promises_none_and_has_them_fails(tmp_path: Path) -> None:
+    entry = providers(tmp_path, "{driver: reference, null_mr: absent}")
+    run = run_suite("--reference", entry, checks=ALLOCATE)
+    assert run.status == 1
+    assert run.clauses("FAIL") == {"allocate/fails-cleanly"}
+    assert "say optional or required if the device has them now" in run.output
+
+
+@pytest.mark.parametrize("fault", ["errno-unset", "errno-negative", "failed-alloc-holds-pd"])
+def test_a_failing_allocation_must_fail_cleanly(tmp_path: Path, fault: str) -> None:
+    entry = providers(tmp_path, "{driver: reference, null_mr: absent}")
+    run = run_suite("--reference", f"--reference-fault={fault}", entry, checks=ALLOCATE)
+    assert run.clauses("FAIL") == {"allocate/fails-cleanly"}
+    assert run.status == 1
+
+
+def test_a_port_that_the_file_names_and_cannot_be_used_is_broken(tmp_path: Path) -> None:
+    entry = providers(tmp_path, "{driver: reference, null_mr: required, gid: 7}")
+    run = run_suite("--reference", entry, checks=ALLOCATE)
+    assert run.status == 1
+    assert set(run.counts()) == {"BROKEN"}
+    assert "ref0/1" in run.output
+    assert "GID" in run.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--reference", "--reference-fault=no-such-fault"), "no-such-fault"),
+        (("--reference", "--reference-variant=no-such-variant"), "no-such-variant"),
+        (("--providers=/nowhere/providers.yaml",), "/nowhere/providers.yaml"),
+    ],
+)
+def test_a_bad_option_is_a_usage_error_that_names_it(arguments: tuple[str, ...], message: str) -> None:
+    run = run_suite(*arguments)
+    assert run.status == 4
+    assert re.search(f"^ERROR: .*{re.escape(message)}", run.output, re.M)
+    assert "Traceback" not in run.output
+
+
+def test_all_mistakes_of_the_file_are_told_at_once(tmp_path: Path) -> None:
+    entry = providers(tmp_path, "{driver: reference, null_mr: maybe, gidd: 3}")
+    run = run_suite("--reference", entry)
+    assert run.status == 4
+    assert "providers.lab.null_mr" in run.output
+    assert "providers.lab.gidd" in run.output
+
+
+def test_each_device_has_a_worker_of_its_own() -> None:
+    run = run_suite("--reference", "--reference-devices=2", "-n", "auto", "-v", checks=ALLOCATE)
+    workers: dict[str, set[str]] = {}
+    for worker, device in re.findall(r"^\[(gw\d+)\].*\[(ref\d+)/1", run.output, re.M):
+        workers.setdefault(device, set()).add(worker)
+    assert sorted(workers) == ["ref0", "ref1"]
+    assert all(len(of) == 1 for of in workers.values())
+    assert workers["ref0"] != workers["ref1"]
+    assert run.status == 0
+
+
+def test_a_failure_shows_the_whole_proof() -> None:
+    run = run_suite("--reference", "--reference-fault=leaks-to-address", "-k", "leaves_memory or address", "-x")
+    assert run.status == 1
+    for line in (
+        r"ref0/1 \(reference\), GID 1 \(RoCE v2, [0-9a-f:]+\), MTU 1024",
+        r"scatter: \[0\] NULL MR \d+ at 0x[0-9a-f]+ \(canary\) \(receive queue\)",
+        r"requester completed: IBV_WC_SUCCESS IBV_WC_SEND byte_len=\d+",
+        r"=> responder's canary of scatter\[0\]: .* first at offset 0: 0x[0-9a-f]{2}, expected 0x[0-9a-f]{2}; bytes",
+        r"scenario: rc-send-m\d+-n\d+-rq-post_send-poll_cq",
+        "control: the same work request on ordinary memory ends as it must",
+    ):
+        assert re.search(line, run.output), f"{line}\n{run.output}"
