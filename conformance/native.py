@@ -89,7 +89,10 @@ def build_dir() -> Path:
 
 def header_path(header: str = VERBS_HEADER) -> Path:
     """Where the C compiler would find a system header. Raises BuildError if nowhere."""
-    for root in ("/usr/local/include", "/usr/include", sysconfig.get_paths()["include"]):
+    named = [
+        root for variable in ("CPATH", "C_INCLUDE_PATH") for root in os.environ.get(variable, "").split(os.pathsep)
+    ]
+    for root in (*filter(None, named), "/usr/local/include", "/usr/include"):
         if (path := Path(root) / header).exists():
             return path
     raise BuildError(f"{header} is not installed.\n{_PACKAGES}")

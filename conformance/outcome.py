@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What a device made of a scenario, and where that differs from the prediction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -53,7 +53,7 @@ class Outcome:
     """What came of one scenario: each side's completions, and both arenas as they were found afterwards."""
 
     completions: dict[Side, tuple[WorkCompletion, ...]]
-    memory: dict[Side, bytes]
+    memory: Mapping[Side, bytes | bytearray]
     refusal: Refusal | None = None
     waited: float = 0.0
     """seconds that a completion was waited for in vain"""
@@ -127,7 +127,7 @@ def _shown(value: object) -> str:
 def _judge_memory(
     scenario: Scenario, layout: Plan, prediction: Prediction, outcome: Outcome, side: Side
 ) -> Iterator[Finding]:
-    expected: bytes | bytearray = prediction.after[side]
+    expected = prediction.after[side]
     got = outcome.memory[side]
     if prediction.unspecified and side is scatter_side(scenario.operation):
         expected = bytearray(expected)
@@ -153,7 +153,7 @@ def _aspect(scenario: Scenario, layout: Plan, side: Side, region: Region) -> Asp
     return Aspect.SURROUNDINGS
 
 
-def first_difference(expected: bytes | bytearray, got: bytes, region: Region) -> str:
+def first_difference(expected: bytearray, got: bytes | bytearray, region: Region) -> str:
     """The first wrong byte of a region in words, with the bytes around it. Offsets are within the region."""
     wrong = [index for index in range(region.offset, region.end) if expected[index] != got[index]]
     first = wrong[0]
@@ -167,7 +167,7 @@ def first_difference(expected: bytes | bytearray, got: bytes, region: Region) ->
 
 
 def describe(scenario: Scenario, layout: Plan, addresses: dict[int, int]) -> str:
-    """The work request in words. `addresses` gives the address of each place, by id()."""
+    """The work request in words. `addresses` gives the address of each place, by id(), as far as known."""
     lines = [f"{scenario.transport.name} {scenario.operation.name} of {scenario.length} bytes"]
     imm = scenario.imm_data
     if imm is not None:
@@ -194,8 +194,12 @@ def _polling(scenario: Scenario) -> str:
 
 
 def _list(places: tuple[Place, ...], addresses: dict[int, int]) -> str:
-    return ", ".join(
-        f"[{index}] {'NULL MR' if place.segment.null else 'memory'} {place.segment.length} at "
-        f"{addresses[id(place)]:#x}" + (f" ({place.segment.address.value})" if place.segment.null else "")
-        for index, place in enumerate(places)
-    )
+    return ", ".join(f"[{index}] {_segment(place, addresses.get(id(place)))}" for index, place in enumerate(places))
+
+
+def _segment(place: Place, address: int | None) -> str:
+    segment = place.segment
+    words = f"{'NULL MR' if segment.null else 'memory'} {segment.length}"
+    if address is not None:
+        words += f" at {address:#x}"
+    return f"{words} ({segment.address.value})" if segment.null else words

@@ -15,13 +15,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 ATOMIC_LENGTH = 8
 GRH_LENGTH = 40
 """Bytes that precede the payload in every UD receive (ibv_post_recv(3))."""
 GUARD_LENGTH = 64
+LONGEST_CONTROL = 1 << 26
+"""Bytes: a longer scenario is not repeated on ordinary memory."""
 CANARY_OFFSET = 4096
 """Where in its arena the memory lies that null segments point at; the same in every scenario, so that what one
 work request writes into a null segment is what a later one would read back from the same addresses."""
@@ -216,7 +218,7 @@ class Scenario:
         """The scenario with this id; raises ValueError for any other text."""
         fields = text.split("-")
         if len(fields) != 7:
-            raise ValueError(f"scenario id {text!r}: 7 fields separated by '-', not {len(fields)}")
+            raise ValueError(f"7 fields separated by '-', not {len(fields)}")
         transport, operation, gather, scatter, queue, post, poll = fields
         return cls(
             Transport(transport),
@@ -410,7 +412,12 @@ def pattern(length: int, start: int) -> bytes:
     end = start + length
     if end <= len(_PATTERN):
         return _PATTERN[start:end]
-    return (_PATTERN * (end // len(_PATTERN) + 1))[start:end]
+    return _repeated(1 << (end // len(_PATTERN)).bit_length())[start:end]
+
+
+@cache
+def _repeated(times: int) -> bytes:
+    return _PATTERN * times
 
 
 def _fill(regions: tuple[Region, ...], seed: int) -> bytearray:
@@ -460,8 +467,8 @@ class Prediction:
     of which nothing is promised: the GRH of a UD receive, and the ordinary segments of a receive in error.
     """
 
-    before: dict[Side, bytes]
-    after: dict[Side, bytes]
+    before: dict[Side, bytearray]
+    after: dict[Side, bytearray]
     unspecified: tuple[Region, ...]
     requester: Completion
     responder: Completion | None
@@ -537,8 +544,8 @@ def predict(scenario: Scenario, layout: Plan, byteorder: Literal["little", "big"
 
     requester, responder = _completions(scenario)
     return Prediction(
-        {side: bytes(image) for side, image in before.items()},
-        {side: bytes(image) for side, image in after.items()},
+        before,
+        after,
         tuple(unspecified),
         requester,
         responder,

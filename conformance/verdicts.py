@@ -3,6 +3,8 @@
 
 from enum import Enum
 
+from conformance.scenarios import Scenario
+
 
 class Verdict(Enum):
     PASS = "PASS"
@@ -19,7 +21,11 @@ class Verdict(Enum):
 
 
 class Failure(AssertionError):
-    """The device breaks a clause: FAIL. The text is the whole proof."""
+    """The device breaks a clause: FAIL. The text is the whole proof; `scenario` shows it again, if there is one."""
+
+    def __init__(self, text: str, scenario: Scenario | None = None) -> None:
+        super().__init__(text)
+        self.scenario = scenario
 
 
 class BrokenError(Exception):

@@ -3,6 +3,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -31,10 +32,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             (folder / "tests" / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
         elif file.suffix == ".py":
             shutil.copy(file, folder / "tests")
-    command = [sys.executable, str(HERE / "rdma_core_runner.py"), str(folder)]
-    done = subprocess.run(
-        command, cwd=HERE.parent, env={"PYTHONPATH": str(HERE.parent)}, capture_output=True, text=True, timeout=300
-    )
+    # They ask the rdma tool for network interfaces; the kernel does not know the simulated devices.
+    rdma = folder / "bin" / "rdma"
+    rdma.parent.mkdir()
+    rdma.write_text("#!/bin/sh\necho '[]'\n")
+    rdma.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join((str(rdma.parent), os.environ["PATH"])),
+        "PYTHONPATH": os.pathsep.join((str(HERE.parent), os.environ.get("PYTHONPATH", ""))),
+    }
+    left_out = [pattern for skip in SKIPS if skip.get("leave_out") for pattern in skip["tests"]]
+    command = [sys.executable, str(HERE / "rdma_core_runner.py"), str(folder), *left_out]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return results
@@ -71,7 +81,7 @@ def test_no_listed_skip_is_stale(run: dict[str, Any]) -> None:
     stale = [
         pattern
         for skip in SKIPS
-        if not skip.get("depends_on_machine")
+        if not skip.get("varies")
         for pattern in skip["tests"]
         if any(fnmatchcase(test, pattern) for test in passed) or not any(fnmatchcase(test, pattern) for test in skipped)
     ]

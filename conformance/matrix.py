@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The scenario matrix: every value, and every pair of values, of everything that decides a null MR's path.
+
+A device can be right on one path and wrong on the next. The full product of transports, operations, sides, queues,
+APIs, list shapes, sizes and addresses is far too long to run each time; `pairwise` chooses rows such that each two
+values that can stand together do so in at least one row. `exhaustive` is the product.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache, partial
+from itertools import combinations, product
+from typing import Any
+
+from conformance.inventory import Target
+from conformance.scenarios import (
+    ATOMIC_LENGTH,
+    GRH_LENGTH,
+    TRANSPORT_OPERATIONS,
+    Address,
+    Operation,
+    Poll,
+    Post,
+    Queue,
+    Scenario,
+    Segment,
+    Transport,
+    mem,
+    null,
+)
+
+Row = dict[str, Any]
+"""A value for each parameter, by the parameter's name."""
+Parameters = Mapping[str, Sequence[Any]]
+Compatible = Callable[[str, Any, str, Any], bool]
+"""Can these two values, each named by its parameter, stand in one row?"""
+
+
+def exhaustive(parameters: Parameters, compatible: Compatible) -> Iterator[Row]:
+    """Every row whose values can all stand together."""
+    names = list(parameters)
+    for values in product(*parameters.values()):
+        row = dict(zip(names, values, strict=True))
+        if all(compatible(a, row[a], b, row[b]) for a, b in combinations(names, 2)):
+            yield row
+
+
+def pairs(row: Row) -> Iterator[tuple[str, Any, str, Any]]:
+    """Each two values of a row."""
+    for a, b in combinations(row, 2):
+        yield a, row[a], b, row[b]
+
+
+def pairwise(parameters: Parameters, compatible: Compatible) -> list[Row]:
+    """Rows that have each pair of values at least once, if any row can have it. The same rows every time.
+
+    Greedy: each row starts from a pair that is still missing and takes, parameter by parameter, the value that adds
+    most of the missing pairs.
+    """
+    names = list(parameters)
+    missing = {
+        (a, value_a, b, value_b): None
+        for a, b in combinations(names, 2)
+        for value_a, value_b in product(parameters[a], parameters[b])
+        if compatible(a, value_a, b, value_b)
+    }
+    order = {name: index for index, name in enumerate(names)}
+    rows = []
+    while missing:
+        a, value_a, b, value_b = next(iter(missing))
+        row = _complete({a: value_a, b: value_b}, parameters, compatible, missing, order)
+        if row is None:  # no third value goes with both
+            del missing[a, value_a, b, value_b]
+            continue
+        row = {name: row[name] for name in names}
+        for pair in pairs(row):
+            missing.pop(pair, None)
+        rows.append(row)
+    return rows
+
+
+def _complete(
+    row: Row,
+    parameters: Parameters,
+    compatible: Compatible,
+    missing: Mapping[tuple[str, Any, str, Any], None],
+    order: Mapping[str, int],
+) -> Row | None:
+    """The row with a value for every parameter, or None if there is no such row."""
+    name = next((name for name in parameters if name not in row), None)
+    if name is None:
+        return row
+
+    def gain(value: Any) -> int:
+        return sum(
+            ((name, value, other, row[other]) if order[name] < order[other] else (other, row[other], name, value))
+            in missing
+            for other in row
+        )
+
+    fitting = [v for v in parameters[name] if all(compatible(name, v, other, row[other]) for other in row)]
+    for value in sorted(fitting, key=gain, reverse=True):
+        completed = _complete({**row, name: value}, parameters, compatible, missing, order)
+        if completed is not None:
+            return completed
+    return None
+
+
+class NullIn(Enum):
+    """Which lists have null segments."""
+
+    GATHER = "gather"
+    SCATTER = "scatter"
+    BOTH = "both"
+    GRH = "grh"
+    """UD: the GRH goes into a null segment, the payload into an ordinary one"""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the null segments have to do with the work request."""
+
+    transport: Transport
+    operation: Operation
+    null_in: NullIn
+
+    @property
+    def receives_null(self) -> bool:
+        """Is there a null segment in a receive?"""
+        return self.operation.consumes_receive and self.null_in is not NullIn.GATHER
+
+    @property
+    def posts_null(self) -> bool:
+        """Is there a null segment in the list that the requester posts?"""
+        return not self.operation.consumes_receive or self.null_in in (NullIn.GATHER, NullIn.BOTH)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What decides which scenarios a target can run. Lengths in bytes, the rest counts of segments."""
+
+    transports: tuple[Transport, ...]
+    mtu: int
+    max_sge: int
+    max_sge_rd: int
+    max_srq_sge: int
+    srq: bool
+    atomics: bool
+    wr_api: bool = True
+    cq_ex: bool = True
+    max_msg_sz: int = 1 << 31
+
+
+def capabilities(target: Target) -> Capabilities:
+    """What the target's limits allow. Transports and APIs that it lacks are only known when a link is tried."""
+    limits = target.device.limits
+    assert limits is not None
+    return Capabilities(
+        transports=tuple(Transport),
+        mtu=target.port.mtu,
+        max_sge=limits.max_sge,
+        max_sge_rd=max(1, limits.max_sge_rd),
+        max_srq_sge=limits.max_srq_sge,
+        srq=limits.srq,
+        atomics=limits.atomic != "NONE",
+        max_msg_sz=target.port.max_msg_sz,
+    )
+
+
+def roles(able: Capabilities) -> tuple[Role, ...]:
+    """Every place that a null segment can take."""
+    return tuple(
+        Role(transport, operation, null_in)
+        for transport in able.transports
+        for operation in TRANSPORT_OPERATIONS[transport]
+        if able.atomics or not operation.is_atomic
+        for null_in in _sides(transport, operation)
+        if null_in is not NullIn.GRH or _most_received(able) > 1
+    )
+
+
+def _sides(transport: Transport, operation: Operation) -> tuple[NullIn, ...]:
+    if transport is Transport.UD:
+        return tuple(NullIn)
+    if operation.is_send or operation is Operation.RDMA_WRITE_WITH_IMM:
+        return (NullIn.GATHER, NullIn.SCATTER, NullIn.BOTH)
+    return (NullIn.GATHER,) if operation.is_write else (NullIn.SCATTER,)
+
+
+class Shape(Enum):
+    """How a list of null and ordinary segments is made up."""
+
+    ALONE = "alone"
+    FIRST = "first"
+    MIDDLE = "middle"
+    LAST = "last"
+    SEVERAL = "several"
+    ALTERNATING = "alternating"
+    UNEQUAL = "unequal"
+    FULL = "full"
+    """as many segments as the device takes"""
+
+
+def segments(shape: Shape, size: int, address: Address, most: int) -> tuple[Segment, ...] | None:
+    """A list of `size` bytes in all and at most `most` segments; None if it cannot be had."""
+    nul = partial(null, address=address)
+    small = max(1, min(13, size // 4))
+    if shape is Shape.ALONE:
+        return (nul(size),)
+    if shape is Shape.FULL:
+        return _fill((nul, mem), size, most) if most > 1 else None
+    makers: dict[Shape, tuple[Callable[[int], Segment], ...]] = {
+        Shape.FIRST: (nul, mem),
+        Shape.LAST: (mem, nul),
+        Shape.MIDDLE: (mem, nul, mem),
+        Shape.SEVERAL: (nul, nul, mem, nul),
+        Shape.ALTERNATING: (mem, nul, mem, nul),
+        Shape.UNEQUAL: (mem, nul, mem),
+    }
+    made = makers[shape]
+    lengths = [small + index for index in range(len(made))]
+    if shape is Shape.UNEQUAL:
+        lengths = [1, 2, 1]
+    largest = made.index(nul) if shape is not Shape.UNEQUAL else len(made) - 1
+    lengths[largest] = size - sum(lengths) + lengths[largest]
+    if lengths[largest] < 1:
+        lengths = [1] * len(made)
+        lengths[largest] = size - len(made) + 1
+    if lengths[largest] < 1 or len(made) > most:
+        return None
+    return tuple(make(length) for make, length in zip(made, lengths, strict=True))
+
+
+def _fill(makers: tuple[Callable[[int], Segment], ...], size: int, count: int) -> tuple[Segment, ...] | None:
+    """`count` segments in turn, of one byte each but for the first, which has the rest."""
+    if size < count:
+        return None
+    first = size - count + 1
+    return tuple(makers[index % len(makers)](first if index == 0 else 1) for index in range(count))
+
+
+def sizes(mtu: int) -> tuple[int, ...]:
+    """Message lengths at which devices change their way: CQE and WQE inlining, MTU, pages, 16 and 20 bits."""
+    around_mtu = (mtu - 1, mtu, mtu + 1)
+    return tuple(sorted({1, 8, 31, 32, 33, 63, 64, 65, *around_mtu, 4096, 65535, 65536, 1 << 20}))
+
+
+def parameters(able: Capabilities) -> Parameters:
+    posts = tuple(Post) if able.wr_api else (Post.POST_SEND,)
+    polls = tuple(Poll) if able.cq_ex else (Poll.POLL_CQ,)
+    return {
+        "role": roles(able),
+        "size": tuple(size for size in sizes(able.mtu) if size <= able.max_msg_sz),
+        "shape": tuple(Shape),
+        "address": tuple(Address),
+        "post": posts,
+        "queue": tuple(Queue) if able.srq else (Queue.RQ,),
+        "poll": polls,
+    }
+
+
+def compatible(able: Capabilities, a: str, value_a: Any, b: str, value_b: Any) -> bool:
+    """Which two values can stand in one scenario."""
+    values = {a: value_a, b: value_b}
+    role, size, shape = values.get("role"), values.get("size"), values.get("shape")
+    post, queue = values.get("post"), values.get("queue")
+    if role and size is not None:
+        if role.operation.is_atomic and size != ATOMIC_LENGTH:
+            return False
+        if role.transport is Transport.UD and size > able.mtu:
+            return False
+    if role and shape:
+        if (role.operation.is_atomic or role.null_in is NullIn.GRH) and shape is not Shape.ALONE:
+            return False
+        if segments(shape, 1 << 20, Address.ZERO, _most(able, role)) is None:
+            return False
+    if shape and size is not None and segments(shape, size, Address.ZERO, able.max_sge) is None:
+        return False
+    if role and queue:
+        if role.transport is Transport.XRC and queue is not Queue.SRQ:
+            return False
+        if role.transport is not Transport.XRC and not role.operation.consumes_receive and queue is not Queue.RQ:
+            return False
+    return not (post is Post.WR_SET_SGE and shape and shape is not Shape.ALONE)
+
+
+def _most(able: Capabilities, role: Role) -> int:
+    """How many segments a list with null ones may have."""
+    most = able.max_sge
+    if role.operation is Operation.RDMA_READ:
+        most = min(most, max(1, able.max_sge_rd))
+    if role.receives_null:
+        most = min(most, _most_received(able))
+    grh_apart = role.transport is Transport.UD and role.receives_null and most > 1
+    return most - 1 if grh_apart else most
+
+
+def _most_received(able: Capabilities) -> int:
+    return min(able.max_sge, able.max_srq_sge) if able.srq else able.max_sge
+
+
+def scenario(able: Capabilities, row: Row) -> Scenario:
+    """The scenario of a row."""
+    role: Role = row["role"]
+    size, operation, null_in = row["size"], role.operation, role.null_in
+    most = _most(able, role)
+    made = segments(row["shape"], size, row["address"], most)
+    if made is None:  # the list is a little shorter where a UD receive has its GRH in front
+        made = segments(Shape.ALONE, size, row["address"], most)
+    assert made is not None
+    plain = (mem(size),)
+    gather = made if null_in in (NullIn.GATHER, NullIn.BOTH) else plain
+    scatter = tuple(reversed(made)) if null_in in (NullIn.SCATTER, NullIn.BOTH) else plain
+    if role.transport is Transport.UD:
+        into_null = null_in in (NullIn.GRH, NullIn.BOTH)
+        if _most_received(able) > 1:
+            scatter = (null(GRH_LENGTH, row["address"]) if into_null else mem(GRH_LENGTH), *scatter)
+        else:  # one segment takes both
+            scatter = (replace(scatter[0], length=GRH_LENGTH + size),)
+    if not operation.is_send and not operation.is_write:
+        gather = ()
+    if operation is Operation.RDMA_WRITE:
+        scatter = ()
+    return Scenario(role.transport, operation, gather, scatter, row["queue"], row["post"], row["poll"])
+
+
+@cache
+def matrix(able: Capabilities, complete: bool = False) -> tuple[Scenario, ...]:
+    """The scenarios to run on a target, those at live addresses before those that could crash the process."""
+    choose = exhaustive if complete else pairwise
+    rows = choose(parameters(able), partial(compatible, able))
+    made = dict.fromkeys(scenario(able, row) for row in rows)
+    addresses = list(Address)
+    return tuple(sorted(made, key=lambda s: max(addresses.index(segment.address) for segment in s.segments)))

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A stand-alone C program for a scenario: what shows a failure to people who do not have the suite."""
+
+import hashlib
+import json
+import math
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jinja2
+
+from conformance.clauses import BY_ID
+from conformance.inventory import Target
+from conformance.scenarios import (
+    LONGEST_CONTROL,
+    Address,
+    Operation,
+    Place,
+    Poll,
+    Post,
+    Queue,
+    Scenario,
+    Segment,
+    Side,
+    Transport,
+    plan,
+    predict,
+    scatter_side,
+)
+
+COLUMNS = 110
+LONGEST_NAME = 100
+"""Characters of a scenario id in a file name."""
+PAGE = 4096
+
+_POSTED_BY = {
+    Post.POST_SEND: "ibv_post_send",
+    Post.WR_SET_SGE: "ibv_wr_* with ibv_wr_set_sge",
+    Post.WR_SET_SGE_LIST: "ibv_wr_* with ibv_wr_set_sge_list",
+}
+_POLLED_BY = {Poll.POLL_CQ: "ibv_poll_cq", Poll.CQ_EX: "ibv_start_poll on a CQ-ex"}
+_WR_NAMES = {Operation.CMP_AND_SWP: "ATOMIC_CMP_AND_SWP", Operation.FETCH_AND_ADD: "ATOMIC_FETCH_AND_ADD"}
+"""Operations that enum ibv_wr_opcode calls otherwise."""
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    undefined=jinja2.StrictUndefined,
+    autoescape=False,  # C, not HTML
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An entry of a segment table; `kind` is a member of the program's enum, `offset` and `length` are in bytes."""
+
+    kind: str
+    offset: int
+    length: int
+
+
+def render(
+    scenario: Scenario,
+    target_device: str,
+    port: int,
+    gid_index: int | None,
+    timeout: float,
+    clause: str = "",
+    finding: str = "",
+) -> str:
+    """The text of a C program that drives the scenario and exits with 0 (conforming), 1 (not) or 2 (could not try).
+
+    Device, port, GID index (None: the port is addressed by LID) and timeout (seconds) are what the program takes
+    unless it is told otherwise. `clause` and `finding` say in its first comment what it shows. A scenario without
+    null segments gives a program that drives ordinary memory only. Raises ValueError for an unknown clause.
+    """
+    if clause and clause not in BY_ID:
+        raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
+    control = scenario.length <= LONGEST_CONTROL
+    laid_out = _with_memory_for_all(scenario) if control else scenario
+    layout = plan(laid_out)
+    side = scatter_side(scenario.operation).value
+    lists = [("gather", "requester")] if scenario.gather else []
+    lists += [("scatter", side)] if scenario.scatter else []
+    opcode = _WR_NAMES.get(scenario.operation, scenario.operation.name)
+    unmapped = [segment.length for segment in scenario.segments if segment.address is Address.UNMAPPED]
+    return _ENVIRONMENT.get_template("reproducer.c.j2").render(
+        scenario=scenario,
+        header=list(_header(scenario, target_device, port, gid_index, clause, finding)),
+        due=predict(scenario, plan(scenario), sys.byteorder),
+        kinds={_kind(segment) for segment in scenario.segments},
+        gather=_rows(scenario.gather, layout.gather),
+        scatter=_rows(scenario.scatter, layout.scatter),
+        remote=layout.remote,
+        lists=lists,
+        requester_size=_pages(layout.size(Side.REQUESTER)),
+        responder_size=_pages(layout.size(Side.RESPONDER)),
+        unmapped_size=max(unmapped, default=0),
+        control=control,
+        written_first=_is_written_first(scenario, clause),
+        longest=math.ceil(4 * timeout) + 10,  # two passes with two completions each
+        few_sges=max(len(scenario.gather), len(scenario.scatter)) <= 4,
+        wr_opcode=f"IBV_WR_{opcode}",
+        send_ops_flag=f"IBV_QP_EX_WITH_{opcode}",
+        device=json.dumps(target_device),
+        port=port,
+        gid_index=gid_index or 0,
+        timeout=float(timeout),
+    )
+
+
+def _is_written_first(scenario: Scenario, clause: str) -> bool:
+    """Is it about what a null segment gives back after it was written to?"""
+    return clause == "read/zeros-after-write" and scenario.transport is Transport.RC and bool(scenario.gather)
+
+
+def write_for(folder: Path, target: Target, scenario: Scenario, clause: str, finding: str) -> Path:
+    """`write` with the defaults of a target."""
+    index = target.gid.index if target.gid and target.port.link_layer != "INFINIBAND" else None
+    return write(folder, scenario, target.device.name, target.port.number, index, target.timeout, clause, finding)
+
+
+def write(
+    folder: Path,
+    scenario: Scenario,
+    target_device: str,
+    port: int,
+    gid_index: int | None,
+    timeout: float,
+    clause: str = "",
+    finding: str = "",
+) -> Path:
+    """Write the program to a file of the folder, made if need be, that is named after target and scenario.
+
+    Returns its path. Raises OSError, and ValueError as `render` does.
+    """
+    text = render(scenario, target_device, port, gid_index, timeout, clause, finding)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / file_name(scenario, target_device, port)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def file_name(scenario: Scenario, target_device: str, port: int) -> str:
+    """`mlx5_0-1-rc-send-m32-n32-srq-post_send-poll_cq.c`; a long scenario id is cut and a hash of it added."""
+    # "3*n8" is "3xn8" there, and "n8@zero" "n8.zero": neither shells nor make(1) take these names apart.
+    name = str(scenario).replace("*", "x").replace("@", ".")
+    if len(name) > LONGEST_NAME:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+        name = f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
+    return re.sub(r"[^\w.+-]", "_", f"{target_device}-{port}-{name}.c", flags=re.ASCII)
+
+
+def _with_memory_for_all(scenario: Scenario) -> Scenario:
+    """The control needs ordinary memory in place of every null segment, wherever that points."""
+
+    def at_canary(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        return tuple(replace(segment, address=Address.CANARY) for segment in segments)
+
+    return replace(scenario, gather=at_canary(scenario.gather), scatter=at_canary(scenario.scatter))
+
+
+def _kind(segment: Segment) -> str:
+    return f"NULL_AT_{segment.address.name}" if segment.null else "MEMORY"
+
+
+def _rows(segments: tuple[Segment, ...], places: tuple[Place, ...]) -> list[_Row]:
+    return [
+        _Row(_kind(segment), place.region.offset if place.region else 0, segment.length)
+        for segment, place in zip(segments, places, strict=True)
+    ]
+
+
+def _pages(size: int) -> int:
+    """aligned_alloc(3) takes multiples of the alignment."""
+    return -(-size // PAGE) * PAGE
+
+
+def _header(
+    scenario: Scenario, device: str, port: int, gid_index: int | None, clause: str, finding: str
+) -> Iterator[str]:
+    """The lines of the program's first comment."""
+    paragraphs = [_subject(scenario)]
+    if clause:
+        paragraphs.append(f"{clause}: {BY_ID[clause].requirement} ({BY_ID[clause].source}).")
+    if finding:
+        by = f"LID, port {port}" if gid_index is None else f"port {port}, GID index {gid_index}"
+        paragraphs.append(f"Found on {device}, {by}:\n{finding}")
+    paragraphs.append(_procedure(scenario, clause))
+    file = file_name(scenario, device, port)
+    paragraphs.append(
+        f"cc -Wall -o reproducer '{file}' -libverbs\n./reproducer [device [port [gid-index]]]\n"
+        "Exit status: 0 conforming, 1 not conforming, 2 could not try. A provider that crashes or hangs ends it by a"
+        " signal."
+    )
+    paragraphs.append(f"Scenario: {scenario}")
+    for index, paragraph in enumerate(paragraphs):
+        if index:
+            yield ""
+        for line in paragraph.splitlines():
+            yield from textwrap.wrap(_comment(line), COLUMNS, break_on_hyphens=False, break_long_words=False)
+
+
+def _comment(text: str) -> str:
+    """Text that neither ends a C comment nor seems to start another."""
+    return text.replace("*/", "* /").replace("/*", "/ *")
+
+
+def _subject(scenario: Scenario) -> str:
+    lines = [f"{scenario.transport.name} {scenario.operation.name} of {scenario.length} bytes"]
+    lines[0] += f", posted by {_POSTED_BY[scenario.post]}, polled by {_POLLED_BY[scenario.poll]}."
+    if scenario.gather:
+        lines.append(f"Gathered from: {_words(scenario.gather)}.")
+    if scenario.scatter:
+        where = "Scattered to"
+        if scenario.operation.consumes_receive:
+            where += " (SRQ)" if scenario.queue is Queue.SRQ else " (receive queue)"
+        lines.append(f"{where}: {_words(scenario.scatter)}.")
+    return "\n".join(lines)
+
+
+def _words(segments: tuple[Segment, ...]) -> str:
+    where = {
+        Address.CANARY: "at live memory",
+        Address.UNMAPPED: "at an unmapped address",
+        Address.ZERO: "at address 0",
+        Address.TOP: "at the top of the address space",
+    }
+    return ", ".join(
+        f"{segment.length} bytes of null MR {where[segment.address]}"
+        if segment.null
+        else f"{segment.length} bytes of memory"
+        for segment in segments
+    )
+
+
+def _procedure(scenario: Scenario, clause: str) -> str:
+    if not scenario.has_null:
+        return "The program drives this work request once, on ordinary memory."
+    text = "A null MR (ibv_alloc_null_mr(3)) reads as zeros and discards what is written to it. The program drives this"
+    if scenario.length > LONGEST_CONTROL:
+        text += " work request with it; the message is too long to repeat on ordinary memory first."
+    else:
+        text += " work request on ordinary memory first (the control), then with the null MR."
+    if _is_written_first(scenario, clause):
+        text += " Before that, data is written to the null segments by an RDMA READ and by a receive."
+    return text

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Random search: Hypothesis draws scenarios within a target's limits and shrinks one that fails to the smallest."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from conformance.matrix import Capabilities, capabilities, sizes
+from conformance.outcome import Aspect
+from conformance.scenarios import (
+    ATOMIC_LENGTH,
+    GRH_LENGTH,
+    TRANSPORT_OPERATIONS,
+    Address,
+    LinkKind,
+    Operation,
+    Poll,
+    Post,
+    Queue,
+    Scenario,
+    Segment,
+    Transport,
+    mem,
+    total,
+)
+from conformance.verdicts import LackingError
+
+if TYPE_CHECKING:
+    from conformance.verbs.bench import Bench
+
+LONGEST = 1 << 17
+"""Bytes of one segment; the matrix has longer ones."""
+
+Draw = Callable[[Capabilities, Sequence[LinkKind]], st.SearchStrategy[Scenario]]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How long to search and from which seed."""
+
+    examples: int
+    seed: int
+
+    def run(self, bench: "Bench", draw: Draw, *aspects: Aspect) -> None:
+        """Check scenarios that `draw` makes. Raises the Failure of the smallest that fails; LackingError if the
+        target has no kind of link at all.
+        """
+        able = capabilities(bench.target)
+        kinds = [kind for kind in link_kinds(able) if bench.has(kind)]
+        if not kinds:
+            raise LackingError(f"{bench.target.device.name} has no queue pair that can be connected")
+
+        @settings(
+            max_examples=self.examples,
+            database=None,
+            deadline=None,
+            print_blob=False,
+            report_multiple_bugs=False,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        )
+        @seed(self.seed)
+        @given(draw(able, kinds))
+        def check(scenario: Scenario) -> None:
+            bench.check(scenario, *aspects)
+
+        check()
+
+
+def link_kinds(able: Capabilities) -> list[LinkKind]:
+    return [
+        LinkKind(transport, queue, post, poll)
+        for transport in able.transports
+        for queue in Queue
+        if (queue is Queue.SRQ or transport is not Transport.XRC) and (able.srq or queue is Queue.RQ)
+        for post in Post
+        for poll in Poll
+    ]
+
+
+def lengths(able: Capabilities) -> st.SearchStrategy[int]:
+    edges = [size for size in sizes(able.mtu) if size <= LONGEST]
+    return st.integers(1, 80) | st.sampled_from(edges) | st.integers(1, LONGEST)
+
+
+def lists(able: Capabilities, most: int, null_share: bool = True) -> st.SearchStrategy[tuple[Segment, ...]]:
+    """Lists of up to `most` segments, null at any address or ordinary (only ordinary without `null_share`)."""
+    ordinary = st.builds(mem, lengths(able))
+    # Live memory is where most can be seen to go wrong.
+    addresses = st.just(Address.CANARY) | st.sampled_from(list(Address))
+    nulls = st.builds(Segment, st.just(True), lengths(able), addresses)
+    segment = ordinary | nulls if null_share else ordinary
+    few = st.lists(segment, min_size=1, max_size=min(4, most))
+    many = st.lists(
+        st.builds(lambda s: Segment(s.null, min(s.length, 64), s.address), segment), min_size=1, max_size=most
+    )
+    return st.one_of(few, many).map(tuple)
+
+
+@st.composite
+def _scenarios(
+    draw: st.DrawFn,
+    able: Capabilities,
+    kinds: Sequence[LinkKind],
+    wanted: Callable[[Operation], bool],
+    null_gather: bool = True,
+) -> Scenario:
+    kind = draw(st.sampled_from([k for k in kinds if any(map(wanted, TRANSPORT_OPERATIONS[k.transport]))]))
+    offered = [
+        operation
+        for operation in TRANSPORT_OPERATIONS[kind.transport]
+        if wanted(operation) and (able.atomics or not operation.is_atomic)
+    ]
+    operation = draw(st.sampled_from(offered))
+    posted = 1 if kind.post is Post.WR_SET_SGE else able.max_sge
+    received = min(able.max_sge, able.max_srq_sge) if kind.queue is Queue.SRQ else able.max_sge
+    gather: tuple[Segment, ...] = ()
+    scatter: tuple[Segment, ...] = ()
+    if operation.is_send or operation.is_write:
+        gather = draw(lists(able, posted, null_gather))
+        gather = _cut(gather, able.mtu if kind.transport is Transport.UD else able.max_msg_sz)
+    if operation.is_atomic:
+        scatter = (Segment(draw(st.booleans()), ATOMIC_LENGTH),)
+    elif operation is Operation.RDMA_READ:
+        scatter = _cut(draw(lists(able, min(posted, able.max_sge_rd))), able.max_msg_sz)
+    elif operation is Operation.RDMA_WRITE_WITH_IMM:
+        scatter = draw(lists(able, min(received, 4)))
+    elif operation.is_send:
+        header = GRH_LENGTH if kind.transport is Transport.UD else 0
+        scatter = _stretch(draw(lists(able, received)), total(gather) + header)
+    return Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll)
+
+
+def _cut(segments: tuple[Segment, ...], most: int) -> tuple[Segment, ...]:
+    """The list, shortened to at most `most` bytes in all and at least one segment."""
+    kept: list[Segment] = []
+    for segment in segments:
+        length = min(segment.length, most - total(tuple(kept)))
+        if length > 0:
+            kept.append(Segment(segment.null, length, segment.address))
+    return tuple(kept)
+
+
+def _stretch(segments: tuple[Segment, ...], least: int) -> tuple[Segment, ...]:
+    """The list, its last segment long enough for `least` bytes in all."""
+    *others, last = segments
+    missing = least - total(tuple(others))
+    return (*others, Segment(last.null, max(last.length, missing), last.address))
+
+
+def gathering(able: Capabilities, kinds: Sequence[LinkKind]) -> st.SearchStrategy[Scenario]:
+    """Operations that gather."""
+    return _scenarios(able, kinds, lambda operation: operation.is_send or operation.is_write)
+
+
+def scattering(able: Capabilities, kinds: Sequence[LinkKind]) -> st.SearchStrategy[Scenario]:
+    """Operations that scatter; what is gathered is ordinary."""
+    return _scenarios(able, kinds, lambda operation: operation is not Operation.RDMA_WRITE, False)
+
+
+def anything(able: Capabilities, kinds: Sequence[LinkKind]) -> st.SearchStrategy[Scenario]:
+    return _scenarios(able, kinds, lambda operation: True)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The scenario matrix is pairwise, stays within a device's limits and begins with what is least dangerous."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+from conformance.matrix import (
+    Capabilities,
+    NullIn,
+    Row,
+    Shape,
+    compatible,
+    exhaustive,
+    matrix,
+    pairs,
+    pairwise,
+    parameters,
+    roles,
+    scenario,
+    segments,
+    sizes,
+)
+from conformance.scenarios import (
+    GRH_LENGTH,
+    Address,
+    Operation,
+    Poll,
+    Post,
+    Queue,
+    Scenario,
+    Transport,
+    total,
+)
+
+FULL = Capabilities(tuple(Transport), mtu=1024, max_sge=32, max_sge_rd=16, max_srq_sge=16, srq=True, atomics=True)
+DEVICES = {
+    "full": FULL,
+    "one SGE": replace(FULL, max_sge=1, max_sge_rd=1, max_srq_sge=1),
+    "two SGEs": replace(FULL, max_sge=2, max_sge_rd=1, max_srq_sge=2),
+    "no SRQ": replace(FULL, srq=False, max_srq_sge=0),
+    "no atomics, MTU 4096": replace(FULL, atomics=False, mtu=4096),
+    "RC alone": replace(FULL, transports=(Transport.RC,)),
+}
+
+
+def anything_goes(*_: Any) -> bool:
+    return True
+
+
+def test_pairwise_has_each_pair_of_values() -> None:
+    names = {"a": range(5), "b": range(4), "c": range(3), "d": range(2)}
+    rows = pairwise(names, anything_goes)
+    for one, other in combinations(names, 2):
+        assert {(row[one], row[other]) for row in rows} == set(product(names[one], names[other]))
+    assert len(rows) < 5 * 4 * 3 * 2 / 3
+
+
+def test_pairwise_leaves_out_what_cannot_stand_together() -> None:
+    def no_equals(_a: str, value_a: Any, _b: str, value_b: Any) -> bool:
+        return bool(value_a != value_b)
+
+    rows = pairwise({"a": range(3), "b": range(3), "c": range(3)}, no_equals)
+    assert all(len(set(row.values())) == 3 for row in rows)
+    assert {(row["a"], row["b"]) for row in rows} == {(a, b) for a in range(3) for b in range(3) if a != b}
+
+
+def test_pairwise_drops_a_pair_that_no_row_can_have() -> None:
+    def all_differ(_a: str, value_a: Any, _b: str, value_b: Any) -> bool:
+        return bool(value_a != value_b)
+
+    assert pairwise({"a": (1, 2), "b": (1, 2), "c": (1, 2)}, all_differ) == []
+
+
+@pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
+def test_the_matrix_has_every_pair_that_the_whole_product_has(able: Capabilities) -> None:
+    names, fits = parameters(able), partial(compatible, able)
+    # All sizes and shapes with all roles are too many rows here: two parameters at a time can be had by completing.
+    have = {pair for row in pairwise(names, fits) for pair in pairs(row)}
+    few = {**names, "size": (8, 64), "shape": (Shape.ALONE, Shape.FIRST)}
+    missing = {pair for row in exhaustive(few, fits) for pair in pairs(row)} - have
+    assert missing == set()
+
+
+@pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
+def test_every_pair_that_fits_and_can_be_completed_is_there(able: Capabilities) -> None:
+    names, fits = parameters(able), partial(compatible, able)
+    have = {pair for row in pairwise(names, fits) for pair in pairs(row)}
+    for a, b in combinations(names, 2):
+        for value_a, value_b in product(names[a], names[b]):
+            if (a, value_a, b, value_b) not in have:
+                assert not completable({a: value_a, b: value_b}, names, fits), (a, value_a, b, value_b)
+
+
+def completable(row: Row, names: Any, fits: Any) -> bool:
+    """Is there a row with these values? By trying, one parameter after the other."""
+    if not all(fits(a, row[a], b, row[b]) for a, b in combinations(row, 2)):
+        return False
+    missing = [name for name in names if name not in row]
+    return not missing or any(completable({**row, missing[0]: v}, names, fits) for v in names[missing[0]])
+
+
+@pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
+def test_scenarios_stay_within_the_limits(able: Capabilities) -> None:
+    for run in matrix(able):
+        assert len(run.gather) <= able.max_sge
+        most = able.max_srq_sge if run.queue is Queue.SRQ and run.operation.consumes_receive else able.max_sge
+        assert len(run.scatter) <= most
+        if run.operation is Operation.RDMA_READ:
+            assert len(run.scatter) <= able.max_sge_rd
+        if run.transport is Transport.UD:
+            assert run.length <= able.mtu
+            assert total(run.scatter) == run.length + GRH_LENGTH
+        assert able.srq or run.queue is Queue.RQ
+        assert able.atomics or not run.operation.is_atomic
+
+
+def test_every_value_of_every_dimension_is_there() -> None:
+    runs = matrix(FULL)
+    assert {run.transport for run in runs} == set(Transport)
+    assert {(run.transport, run.operation) for run in runs} == {(r.transport, r.operation) for r in roles(FULL)}
+    assert {run.queue for run in runs} == set(Queue)
+    assert {run.post for run in runs} == set(Post)
+    assert {run.poll for run in runs} == set(Poll)
+    assert {run.length for run in runs} == set(sizes(1024))
+    assert {segment.address for run in runs for segment in run.segments if segment.null} == set(Address)
+    assert max(len(run.gather) for run in runs) == 32
+
+
+def test_ud_has_the_grh_in_a_null_segment_and_the_payload_in_an_ordinary_one_and_the_reverse() -> None:
+    heads = {
+        (run.scatter[0].null, any(segment.null for segment in run.scatter[1:]))
+        for run in matrix(FULL)
+        if run.transport is Transport.UD
+    }
+    assert {(True, False), (False, True), (True, True)} <= heads
+
+
+def test_live_addresses_come_before_those_that_could_crash_the_process() -> None:
+    order = list(Address)
+    ranks = [max(order.index(segment.address) for segment in run.segments) for run in matrix(FULL)]
+    assert ranks == sorted(ranks)
+    assert order[0] is Address.CANARY
+
+
+def test_each_scenario_has_a_null_segment_and_an_id_of_its_own() -> None:
+    runs = matrix(FULL)
+    assert all(run.has_null for run in runs)
+    assert len({str(run) for run in runs}) == len(runs)
+    assert all(Scenario.parse(str(run)) == run for run in runs)
+
+
+@pytest.mark.parametrize("shape", Shape)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 31, 64, 65536])
+def test_a_list_has_the_size_asked_for(shape: Shape, size: int) -> None:
+    made = segments(shape, size, Address.TOP, 6)
+    if made is None:
+        assert size < 6
+        assert shape is not Shape.ALONE
+        return
+    assert total(made) == size
+    assert len(made) <= 6
+    assert any(segment.null for segment in made)
+    assert all(segment.null for segment in made) == (shape is Shape.ALONE)
+
+
+def test_shapes_put_the_null_segment_where_they_say() -> None:
+    def kinds(shape: Shape) -> str:
+        return "".join("n" if segment.null else "m" for segment in segments(shape, 64, Address.CANARY, 5) or ())
+
+    assert {shape.value: kinds(shape) for shape in Shape} == {
+        "alone": "n",
+        "first": "nm",
+        "middle": "mnm",
+        "last": "mn",
+        "several": "nnmn",
+        "alternating": "mnmn",
+        "unequal": "mnm",
+        "full": "nmnmn",
+    }
+
+
+def test_a_row_becomes_its_scenario() -> None:
+    role = next(r for r in roles(FULL) if r.transport is Transport.RC and r.null_in is NullIn.SCATTER)
+    row = {
+        "role": role,
+        "size": 64,
+        "shape": Shape.FIRST,
+        "address": Address.ZERO,
+        "queue": Queue.SRQ,
+        "post": Post.WR_SET_SGE,
+        "poll": Poll.CQ_EX,
+    }
+    assert str(scenario(FULL, row)) == "rc-send-m64-m14+n50@zero-srq-wr_set_sge-cq_ex"

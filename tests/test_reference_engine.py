@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The engine of the reference device by itself: plain Python, on memory that is a bytearray."""
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conformance import clauses
+from conformance.reference import compose
+from conformance.reference.engine import abi, grh, states
+from conformance.reference.engine.device import Device, Fabric
+from conformance.reference.engine.errors import Refused
+from conformance.reference.engine.memory import Gap, MemoryFault, Payload, Piece, Zeros
+from conformance.reference.engine.objects import GID, SGE, AddressVector, Capabilities, Context, SendWR
+from conformance.reference.faults import FAULTS
+from conformance.reference.variants import VARIANTS
+from conformance.verbs.names import e
+
+
+class Array:
+    """A program's memory of 64 KiB from address 0x10000."""
+
+    base = 0x10000
+
+    def __init__(self) -> None:
+        self.bytes = bytearray(1 << 16)
+
+    def _slice(self, address: int, length: int) -> slice:
+        if not self.base <= address <= address + length <= self.base + len(self.bytes):
+            raise MemoryFault(f"{address:#x}")
+        return slice(address - self.base, address - self.base + length)
+
+    def read(self, address: int, length: int) -> bytes:
+        return bytes(self.bytes[self._slice(address, length)])
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        self.bytes[self._slice(address, len(data))] = data
+
+    def zero(self, address: int, length: int) -> None:
+        self.write(address, bytes(length))
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    device = Device(0, Fabric(), Array())
+    opened = device.open()
+    yield opened
+    device.close(opened)
+
+
+PIECES = st.one_of(st.binary(max_size=20), st.integers(0, 20).map(Zeros))
+
+
+@given(st.lists(PIECES, max_size=6), st.data())
+def test_part_of_a_payload_is_that_part_of_its_bytes(pieces: list[Piece], data: st.DataObject) -> None:
+    payload = Payload(*pieces)
+    start = data.draw(st.integers(0, payload.length))
+    length = data.draw(st.integers(0, payload.length - start))
+    assert bytes(Payload(*payload.part(start, length))) == bytes(payload)[start : start + length]
+
+
+def test_gap_in_a_payload_leaves_memory_as_it_was(context: Context) -> None:
+    device = context.device
+    device.memory.write(0x10000, b"\x22" * 8)
+    device.write_pieces(0x10000, Payload(Gap(3), b"\x11\x11", Zeros(2)), 0, 7)
+    assert device.memory.read(0x10000, 8) == b"\x22" * 3 + b"\x11" * 2 + bytes(2) + b"\x22"
+
+
+@pytest.mark.parametrize("kind", [abi.GID_TYPE_ROCE_V1, abi.GID_TYPE_ROCE_V2])
+def test_header_of_ud_names_both_ends(kind: int) -> None:
+    first, second = (bytes(10) + b"\xff\xff\x0a\x00\x00" + bytes([host]) for host in (1, 2))
+    header = grh.build(GID(first, kind), AddressVector(1, 1, second, hop_limit=64, traffic_class=8), 100)
+    assert len(header) == grh.LENGTH
+    assert grh.parse(header) == (first, second, 8, 0, 64)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in vars(abi) if name.startswith(("WR_", "WC_", "QPS_", "QPT_", "ACCESS"))]
+)
+def test_numbers_of_the_abi_are_those_of_pyverbs(name: str) -> None:
+    ours = {"WC_EX_STANDARD", "ACCESS_KNOWN", "ACCESS_OPTIONAL_RANGE"}
+    if name not in ours:
+        assert getattr(abi, name) == getattr(e, f"IBV_{name}")
+
+
+def test_every_attribute_of_the_state_machine_has_a_field() -> None:
+    masks = [mask for masks in states.TRANSITIONS.values() for mask in masks]
+    bits = {1 << bit for mask in masks for bit in range(32) if mask >> bit & 1}
+    assert bits <= set(states.FIELDS)
+
+
+def test_pd_in_use_is_not_deallocated(context: Context) -> None:
+    device = context.device
+    pd = device.alloc_pd(context)
+    mrs = [device.reg_mr(pd, 0x10000, 64, 0x10000, abi.ACCESS_LOCAL_WRITE), device.alloc_null_mr(pd)]
+    for mr in mrs:
+        with pytest.raises(Refused) as refused:
+            device.dealloc_pd(pd)
+        assert refused.value.errno == errno.EBUSY
+        device.dereg_mr(mr)
+    device.dealloc_pd(pd)
+
+
+def test_cq_in_use_is_not_destroyed(context: Context) -> None:
+    device = context.device
+    pd, cq = device.alloc_pd(context), device.create_cq(context, 8, None, False)
+    qp = device.create_qp(context, pd, abi.QPT_RC, Capabilities(1, 1, 1, 1), cq, cq, None, None, False)
+    with pytest.raises(Refused) as refused:
+        device.destroy_cq(cq)
+    assert refused.value.errno == errno.EBUSY
+    device.destroy_qp(qp)
+    device.destroy_cq(cq)
+
+
+def test_memory_that_is_not_there_cannot_be_registered(context: Context) -> None:
+    pd = context.device.alloc_pd(context)
+    with pytest.raises(Refused) as refused:
+        context.device.reg_mr(pd, 0x10000, 1 << 17, 0x10000, 0)
+    assert refused.value.errno == errno.EFAULT
+
+
+def test_zero_based_mr_counts_from_zero(context: Context) -> None:
+    device = context.device
+    pd = device.alloc_pd(context)
+    mr = device.reg_mr(pd, 0x10040, 64, 0x10040, abi.ACCESS_ZERO_BASED)
+    assert (mr.virtual(8), mr.covers(0, 64), mr.covers(0x10040, 1)) == (0x10048, True, False)
+
+
+def test_closing_a_context_destroys_what_is_left_on_it() -> None:
+    device = Device(0, Fabric(), Array())
+    context = device.open()
+    pd, cq = device.alloc_pd(context), device.create_cq(context, 8, None, False)
+    device.create_qp(context, pd, abi.QPT_RC, Capabilities(1, 1, 1, 1), cq, cq, None, None, False)
+    device.alloc_null_mr(pd)
+    device.close(context)
+    assert (context.objects, device.lkeys, device.qps) == ({}, {}, {})
+
+
+def test_cq_that_overruns_says_so_once(context: Context) -> None:
+    device = context.device
+    pd, cq = device.alloc_pd(context), device.create_cq(context, 1, None, False)
+    qp = device.create_qp(context, pd, abi.QPT_RC, Capabilities(8, 1, 1, 1), cq, cq, None, None, False)
+    for _ in range(3):
+        device.complete_send(qp, SendWR(0, abi.WR_SEND, abi.SEND_SIGNALED, [SGE(0, 0, 0)]), abi.WC_SUCCESS)
+    assert context.events.get() == (abi.EVENT_CQ_ERR, cq)
+    with pytest.raises(Refused):
+        device.poll_cq(cq, 1)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_names_a_clause_and_says_what_is_wrong(name: str) -> None:
+    assert FAULTS[name].clause in {clause.id for clause in clauses.CLAUSES}
+    assert FAULTS[name].__doc__
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variant_says_what_is_different(name: str) -> None:
+    assert VARIANTS[name].__doc__
+
+
+def test_faults_and_a_variant_are_in_front_of_the_device() -> None:
+    kind = compose(["leaks-to-address", "holds-pd"], "no-srq")
+    assert kind.__mro__[1:4] == (FAULTS["leaks-to-address"], FAULTS["holds-pd"], *kind.__mro__[3:4])
+    assert issubclass(kind, VARIANTS["no-srq"])
+
+
+@pytest.mark.parametrize(("faults", "variant"), [(["no-such-thing"], None), ([], "no-such-thing")])
+def test_unknown_names_are_refused_with_those_that_exist(faults: list[str], variant: str | None) -> None:
+    with pytest.raises(ValueError, match=r"'no-such-thing'.* there are .*"):
+        compose(faults, variant)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The C programs compile without a warning, and on the reference device their verdict is that of the suite.
+
+A program cannot be linked against the reference device, which lives in a Python process. So it is compiled as a
+shared object too, and that process calls its main(): the same text, bound to the same ibv_* symbols as pyverbs.
+"""
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance import config, inventory
+from conformance.outcome import Aspect
+from conformance.report import reproducer
+from conformance.scenarios import Address, Operation, Poll, Post, Queue, Scenario, Transport
+from conformance.verdicts import Failure
+
+ROOT = Path(__file__).parent.parent
+STRICT = ("-Wall", "-Wextra", "-Werror", "-std=c11", "-O1")
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+TIMEOUT = 1.0
+"""Seconds that the programs wait for a completion: only a lost one is waited for."""
+
+SCENARIOS = (
+    "rc-send-m32-n32-srq-post_send-poll_cq",
+    "rc-send-m8+n8+m8-m4+n16+m4-rq-wr_set_sge_list-cq_ex",
+    "rc-send-n4+m4-n8-rq-post_send-poll_cq",
+    "rc-send-m1025-n1024-srq-post_send-cq_ex",
+    "rc-send-m65-m32+n32-rq-post_send-poll_cq",
+    "rc-send-8*n3+m5-m20+n9-rq-post_send-poll_cq",
+    "rc-send-n1073741824@unmapped-n1073741824@unmapped-rq-post_send-poll_cq",
+    "rc-send_imm-n32@zero-m64-rq-wr_set_sge-poll_cq",
+    "rc-write-n7@top+m9-remote-rq-post_send-cq_ex",
+    "rc-write-m64-remote-rq-post_send-poll_cq",
+    "rc-write_imm-n1025-m8-srq-wr_set_sge-poll_cq",
+    "rc-read-remote-n33+m31-rq-post_send-poll_cq",
+    "rc-read-remote-n4096@zero-rq-wr_set_sge_list-cq_ex",
+    "rc-cmp_swp-remote-n8-rq-post_send-cq_ex",
+    "rc-cmp_swp-remote-m8-rq-wr_set_sge-poll_cq",
+    "rc-fetch_add-remote-n8@unmapped-rq-wr_set_sge_list-poll_cq",
+    "rc-fetch_add-remote-m8-srq-post_send-poll_cq",
+    "uc-send-m64-n32+m32-srq-post_send-poll_cq",
+    "uc-send_imm-n1-m1-rq-wr_set_sge_list-cq_ex",
+    "uc-write-m8+n8-remote-rq-post_send-poll_cq",
+    "uc-write_imm-n64@top-n64-rq-wr_set_sge-cq_ex",
+    "ud-send-m64-n40+m64-rq-post_send-poll_cq",
+    "ud-send_imm-n64+m8-m40+n72@zero-srq-wr_set_sge_list-cq_ex",
+    "xrc-send-m33-n33-srq-post_send-poll_cq",
+    "xrc-send_imm-n33-m64-srq-wr_set_sge-cq_ex",
+    "xrc-write-n64+m1-remote-srq-post_send-poll_cq",
+    "xrc-write_imm-n64-n8-srq-wr_set_sge_list-poll_cq",
+    "xrc-read-remote-m8+n64-srq-post_send-cq_ex",
+    "xrc-cmp_swp-remote-n8@top-srq-wr_set_sge-poll_cq",
+    "xrc-fetch_add-remote-n8-srq-post_send-poll_cq",
+)
+
+WRONG = (
+    ("leaks-to-address", "rc-send-m32-n32-srq-post_send-poll_cq", "responder's canary of scatter[0]: 32 of 32 bytes"),
+    ("srq-leak-32", "xrc-send-m8-n4+m4-srq-post_send-cq_ex", "responder's canary of scatter[0]: 4 of 4 bytes"),
+    ("read-response-leak", "rc-read-remote-m8+n9-rq-wr_set_sge_list-poll_cq", "canary of scatter[1]: 9 of 9 bytes"),
+    ("atomic-leak", "rc-fetch_add-remote-n8-rq-post_send-poll_cq", "requester's canary of scatter[0]: 8 of 8 bytes"),
+    ("cq-ex-leak", "uc-send-m70-n64+m6-rq-post_send-cq_ex", "responder's canary of scatter[0]: 64 of 64 bytes"),
+    ("reads-the-address", "ud-send-n9+m3-n40+m12-rq-post_send-poll_cq", "responder's scatter[1]: 9 of 12 bytes"),
+    ("stale-bytes", "rc-write-n64-remote-rq-post_send-poll_cq", "responder's remote: 64 of 64 bytes"),
+    ("scatter-drift", "rc-send-m32-n8+m24-rq-post_send-poll_cq", "responder's scatter[1]"),
+    ("address-zero-refused", "rc-send-n8@zero-m8-rq-post_send-poll_cq", "expected success"),
+    ("duplicate-completion", "rc-send-m8-n8-rq-post_send-poll_cq", "responder: 2 completions, expected 1"),
+    ("wrong-opcode", "rc-read-remote-n8-rq-post_send-cq_ex", "requester: opcode 0, expected 2 (IBV_WC_RDMA_READ)"),
+    ("byte-len-without-null", "rc-send_imm-m32-n8+m24-rq-post_send-poll_cq", "byte_len 24, expected 32"),
+    ("receive-not-reported", "rc-send-m8-n8-rq-post_send-poll_cq", "responder: no completion within 1.0 s"),
+    ("too-long-swallowed", "rc-send-m9-n8-rq-post_send-poll_cq", "responder: success, expected IBV_WC_LOC_LEN_ERR"),
+    ("atomic-not-executed", "rc-cmp_swp-remote-n8-rq-post_send-poll_cq", "responder's remote: 8 of 8 bytes"),
+)
+"""A fault, a scenario that shows it, and what the program must say of it."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program did (exit status, negative for a signal), and the suite's failure, if any, in the same process."""
+
+    status: int
+    output: str
+    failure: str
+
+
+def write(folder: Path, scenario: str, clause: str = "") -> Path:
+    finding = "a /* finding */ and 'quotes\" \\\nof two lines"
+    return reproducer.write(folder, Scenario.parse(scenario), "ref0", 1, 1, TIMEOUT, clause, finding)
+
+
+def compile_strictly(source: Path, *options: str, compiler: str = COMPILERS[0], suffix: str = "") -> Path:
+    built = source.with_suffix(suffix)
+    subprocess.run([compiler, *STRICT, *options, str(source), "-o", str(built), "-libverbs"], check=True)
+    return built
+
+
+def program(folder: Path, scenario: str, clause: str = "") -> Path:
+    """The program for a scenario as a shared object."""
+    return compile_strictly(write(folder, scenario, clause), "-shared", "-fPIC", suffix=".so")
+
+
+def programs(folder: Path, scenarios: tuple[str, ...]) -> list[Path]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda scenario: program(folder, scenario), scenarios))
+
+
+def run_on_reference(
+    scenarios: tuple[str, ...], built: list[Path], fault: str = "", variant: str = "", ask_suite: bool = True
+) -> list[Ran]:
+    """Run the programs, and the scenarios by the suite, in one process with its own reference device."""
+    job = {
+        "scenarios": scenarios,
+        "programs": [str(path) for path in built],
+        "faults": [fault] if fault else [],
+        "variant": variant or None,
+        "ask_suite": ask_suite,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.test_reproducer"],
+        cwd=ROOT,
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [Ran(**result) for result in json.loads(done.stdout)]
+
+
+def run_jobs() -> None:
+    """The process that `run_on_reference` starts."""
+    job = json.load(sys.stdin)
+    providers = config.load(ROOT / "providers.yaml")
+    machine = inventory.open_machine(
+        providers, reference=True, simulate=1, faults=tuple(job["faults"]), variant=job["variant"]
+    )
+    results = [_call_main(path) for path in job["programs"]]
+    if job["ask_suite"]:
+        from conformance.verbs.bench import Bench
+
+        [target] = inventory.targets(providers, machine.devices).targets
+        bench = Bench(replace(target, timeout=TIMEOUT))
+        for scenario, result in zip(job["scenarios"], results, strict=True):
+            try:
+                bench.check(Scenario.parse(scenario), *Aspect)
+            except Failure as failure:
+                result["failure"] = str(failure)
+        bench.close()
+    json.dump(results, sys.stdout)
+
+
+def _call_main(path: str) -> dict[str, Any]:
+    """Call a program's main() in a child process."""
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if child == 0:
+            os.dup2(output.fileno(), 1)
+            argv = (ctypes.c_char_p * 2)(b"reproducer", None)
+            status = ctypes.CDLL(path).main(1, argv)
+            ctypes.CDLL(None).fflush(None)
+            os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        return {"status": status, "output": output.read().decode(), "failure": ""}
+
+
+@pytest.mark.parametrize("dimension", [Transport, Operation, Queue, Post, Poll, Address])
+def test_every_value_of_every_dimension_is_among_the_scenarios(dimension: type[Enum]) -> None:
+    scenarios = [Scenario.parse(text) for text in SCENARIOS]
+    used: set[Any] = {segment.address for scenario in scenarios for segment in scenario.segments}
+    for scenario in scenarios:
+        used |= {scenario.transport, scenario.operation, scenario.queue, scenario.post, scenario.poll}
+    assert used >= set(dimension)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_program_compiles_without_a_warning(scenario: str, compiler: str, tmp_path: Path) -> None:
+    compile_strictly(write(tmp_path, scenario), compiler=compiler)
+
+
+def test_without_its_device_a_program_could_not_try(tmp_path: Path) -> None:
+    path = compile_strictly(write(tmp_path, SCENARIOS[0]))
+    done = subprocess.run([path, "no_such_device"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no device no_such_device" in done.stdout
+
+
+def test_on_a_conforming_device_programs_and_suite_find_nothing(tmp_path: Path) -> None:
+    results = run_on_reference(SCENARIOS, programs(tmp_path, SCENARIOS))
+    shown = "\n".join(f"{scenario}: {ran}" for scenario, ran in zip(SCENARIOS, results, strict=True))
+    assert [ran.status for ran in results] == [0] * len(SCENARIOS), shown
+    assert not any(ran.failure for ran in results), shown
+
+
+@pytest.mark.parametrize(("fault", "scenario", "words"), WRONG)
+def test_on_a_wrong_device_program_and_suite_find_the_same(
+    fault: str, scenario: str, words: str, tmp_path: Path
+) -> None:
+    [ran] = run_on_reference((scenario,), [program(tmp_path, scenario)], fault)
+    assert ran.failure
+    assert ran.status == 1, ran.output
+    assert words in ran.output
+
+
+def test_the_first_wrong_byte_is_shown_with_those_around_it(tmp_path: Path) -> None:
+    scenario = "rc-send-n20-m20-rq-post_send-poll_cq"
+    [ran] = run_on_reference((scenario,), [program(tmp_path, scenario)], "reads-the-address")
+    assert re.search(
+        r"WRONG: responder's scatter\[0\]: 20 of 20 bytes wrong, first at offset 0: 0x(..), expected 0x00\n"
+        r" +bytes 0\.\.7:\n"
+        r" +got +\1( [89a-f].){7}\n"
+        r" +expected ( 00){8}\n"
+        r"=> NOT CONFORMING",
+        ran.output,
+    ), ran.output
+
+
+@pytest.mark.parametrize(("fault", "status"), [("", 0), ("keeps-what-was-written", 1)])
+def test_what_was_written_first_is_looked_for_where_the_clause_is_about_that(
+    fault: str, status: int, tmp_path: Path
+) -> None:
+    scenario = "rc-send-n32-m32-rq-post_send-poll_cq"
+    built = [program(tmp_path, scenario, "read/zeros-after-write")]
+    [ran] = run_on_reference((scenario,), built, fault, ask_suite=False)
+    assert ran.status == status, ran.output
+
+
+@pytest.mark.parametrize(("fault", "signal"), [("crash", -11), ("hang", -14)])
+def test_a_provider_that_crashes_or_hangs_ends_the_program_by_a_signal(fault: str, signal: int, tmp_path: Path) -> None:
+    scenario = "rc-send-n32-m32-rq-post_send-poll_cq"
+    source = write(tmp_path, scenario)
+    text, count = re.subn(r"alarm\(\d+\)", "alarm(2)", source.read_text())
+    assert count == 1
+    source.write_text(text)
+    built = compile_strictly(source, "-shared", "-fPIC", suffix=".so")
+    [ran] = run_on_reference((scenario,), [built], fault, ask_suite=False)
+    assert ran.status == signal, ran.output
+    assert "with the null MR:" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("variant", "fault", "words"),
+    [("", "alloc-fails", "ibv_alloc_null_mr fails: errno"), ("no-srq", "", "ibv_create_srq fails: errno")],
+)
+def test_what_the_device_lacks_could_not_be_tried(variant: str, fault: str, words: str, tmp_path: Path) -> None:
+    scenario = "rc-send-m32-n32-srq-post_send-poll_cq"
+    [ran] = run_on_reference((scenario,), [program(tmp_path, scenario)], fault, variant, ask_suite=False)
+    assert ran.status == 2, ran.output
+    assert words in ran.output
+
+
+def test_the_first_comment_says_what_the_program_shows() -> None:
+    scenario = Scenario.parse("rc-send-m32-n32-srq-post_send-poll_cq")
+    finding = "responder's canary of scatter[0]: 32 of 32 bytes wrong"
+    text = reproducer.render(scenario, "mlx5_0", 2, 3, 5.0, "discard/leaves-memory", finding)
+    comment = " ".join(text[: text.index("*/")].replace("\n *", " ").split())
+    for words in (
+        "RC SEND of 32 bytes",
+        "discard/leaves-memory: nothing is ever written at the address",
+        "Found on mlx5_0, port 2, GID index 3: responder's canary of scatter[0]",
+        "-libverbs",
+        "Exit status: 0 conforming, 1 not conforming, 2 could not try.",
+        str(scenario),
+    ):
+        assert words in comment
+    assert 'argv[1] : "mlx5_0"' in text
+
+
+def test_what_a_scenario_does_not_need_is_not_in_its_program() -> None:
+    text = reproducer.render(Scenario.parse("rc-send-m32-n32-rq-post_send-poll_cq"), "mlx5_0", 1, 3, 5.0)
+    for word in ("ibv_wr_", "srq", "xrc", "ibv_ah *", "GRH", "imm", "ibv_cq_ex", "ATOMIC_", "mmap", "ADD", "UD"):
+        assert word not in text.partition("*/")[2]
+
+
+def test_a_file_is_named_after_target_and_scenario_and_not_too_long(tmp_path: Path) -> None:
+    short = Scenario.parse("rc-send-3*n8@zero-m24-rq-post_send-poll_cq")
+    long = Scenario.parse(f"rc-send-{'+'.join(f'n{n}' for n in range(1, 33))}-m528-rq-post_send-poll_cq")
+    longer = Scenario.parse(f"rc-send-{'+'.join(f'n{n}' for n in range(1, 33))}-m600-rq-post_send-poll_cq")
+    path = reproducer.write(tmp_path / "reproducers", short, "mlx5_0", 1, None, 5.0)
+    assert path == tmp_path / "reproducers" / "mlx5_0-1-rc-send-3xn8.zero-m24-rq-post_send-poll_cq.c"
+    assert path.read_text() == reproducer.render(short, "mlx5_0", 1, None, 5.0)
+    names = {reproducer.file_name(scenario, "mlx5_0", 1) for scenario in (long, longer)}
+    assert len(names) == 2
+    assert all(len(name) <= len("mlx5_0-1-") + reproducer.LONGEST_NAME + len(".c") for name in names)
+
+
+def test_an_unknown_clause_is_refused() -> None:
+    with pytest.raises(ValueError, match="'read/zero' is no clause"):
+        reproducer.render(Scenario.parse(SCENARIOS[0]), "mlx5_0", 1, 3, 5.0, "read/zero")
+
+
+if __name__ == "__main__":
+    run_jobs()
