@@ -1,25 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Wiring of the suite into pytest: options, fixtures, parametrization, verdicts."""
 
-import re
-from collections.abc import Generator, Iterator
+import argparse
+import secrets
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conformance import __version__, inventory
+from conformance import __version__, containment, inventory
+from conformance.checks import tables
 from conformance.config import load
 from conformance.native import BuildError
-from conformance.report import results, terminal
-from conformance.verdicts import BrokenError, LackingError
+from conformance.report import provenance, recorder, reproducer, results, terminal
+from conformance.report.document import CIRCUMSTANCES, Circumstances
+from conformance.scenarios import Scenario
+from conformance.verdicts import BrokenError, Failure, LackingError
+from conformance.waivers import Review, Waivers, review
 
 ROOT = Path(__file__).parent
 CHECKS = ROOT / "conformance" / "checks"
 
+CONTROL = (
+    "--control: ordinary memory in place of every null MR; this tries the suite's model and says nothing of null MRs"
+)
+
 RESULTS = pytest.StashKey[results.Results]()
 MACHINE = pytest.StashKey[inventory.Machine]()
 INVENTORY = pytest.StashKey[inventory.Inventory]()
+WAIVERS = pytest.StashKey[Waivers]()
+RECORDER = pytest.StashKey[recorder.Recorder]()
+UNWRITTEN = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,14 +49,59 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="break the reference device in this way (repeatable); see conformance/reference/faults.py",
     )
     group.addoption("--reference-variant", metavar="NAME", help="another conforming reference device")
-    group.addoption("--conformance-strict", action="store_true", help="what a SHOULD clause finds fails the run too")
+    group.addoption("--exhaustive", action="store_true", help="run the whole product of the scenario matrix")
+    group.addoption(
+        "--scenario",
+        action="append",
+        default=[],
+        type=_scenario,
+        metavar="ID",
+        help="run only this scenario (repeatable), with every check that it is for",
+    )
+    group.addoption(
+        "--control",
+        action="store_true",
+        help="run every scenario on ordinary memory alone: does the suite's model hold on this device?",
+    )
+    group.addoption(
+        "--search", type=int, default=100, metavar="N", help="random scenarios of each search (%(default)s; 0: none)"
+    )
+    group.addoption("--search-seed", type=int, metavar="SEED", help="repeat the search of this seed")
+    group.addoption(
+        "--reports", type=Path, metavar="DIR", help="write results.json, junit.xml and report.html into this folder"
+    )
+    group.addoption("--ktap", type=Path, metavar="FILE", help="write the results as KTAP")
+    group.addoption("--anonymous", action="store_true", help="leave host names and addresses out of these reports")
+    group.addoption(
+        "--conformance-strict",
+        action="store_true",
+        help="what a SHOULD clause finds fails the run too, and so does a waiver that is out of date or needless",
+    )
+
+
+def _scenario(text: str) -> Scenario:
+    try:
+        return Scenario.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"scenario id {text!r}: {error}") from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.search_seed is None:  # the workers of xdist get the controller's options
+        config.option.search_seed = secrets.randbelow(2**32)
     config.addinivalue_line("markers", "clause(id): the requirement that a check proves")
     config.addinivalue_line("markers", "scenarios(select): run once per scenario of select(target)")
     config.stash[RESULTS] = results.Results()
     config.pluginmanager.register(config.stash[RESULTS])
+    config.stash[RECORDER] = recorder.Recorder()
+    config.pluginmanager.register(config.stash[RECORDER])
+    if runs_checks(config):
+        if config.option.maxworkerrestart is None:
+            config.option.maxworkerrestart = str(containment.MAX_CRASHES)
+        if hasattr(config, "workerinput") or not config.option.numprocesses:
+            config.pluginmanager.register(containment.Worker(config))
+        else:
+            config.pluginmanager.register(containment.Controller(config))
 
 
 def runs_checks(config: pytest.Config) -> bool:
@@ -70,6 +127,8 @@ def inventory_of(config: pytest.Config) -> inventory.Inventory:
         except (ValueError, BuildError) as error:  # the file, a name of a fault or variant, or no compiler
             raise pytest.UsageError(str(error)) from None
         config.stash[MACHINE] = machine
+        config.stash[WAIVERS] = Waivers(providers, config.stash[INVENTORY].targets)
+        config.pluginmanager.register(config.stash[WAIVERS])
     return config.stash[INVENTORY]
 
 
@@ -88,7 +147,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     simulated = config.stash[MACHINE].simulated
     if simulated:
         lines.append(f"NOTE: {simulated}")
+    if config.option.control:
+        lines.append(f"NOTE: {CONTROL}")
     lines += [f"target {target.id}: {_words(target)}" for target in found.targets]
+    lines.append(f"random search: {config.option.search} scenarios each, --search-seed={config.option.search_seed}")
     lines += [f"left out {name}: {reason}" for name, reason in found.left_out]
     return lines
 
@@ -96,7 +158,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def _words(target: inventory.Target) -> str:
     gid = f"GID {target.gid.index} {target.gid.type}" if target.gid else f"LID {target.port.lid:#x}"
     broken = f", BROKEN: {target.broken}" if target.broken else ""
-    return f"{target.device.driver}, firmware {target.device.fw_ver}, {gid}, null MR {target.null_mr}{broken}"
+    settings = f", with {target.settings}" if target.settings else ""
+    return f"{target.device.driver}, firmware {target.device.fw_ver}, {gid}, null MR {target.null_mr}{settings}{broken}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -107,21 +170,46 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is None:
         metafunc.parametrize("target", targets, ids=[target.id for target in targets])
         return
-    cases = [(target, scenario) for target in targets for scenario in marker.args[0](target)]
+    option = metafunc.config.option
+    runs = (tables.Cases(target, option.exhaustive, tuple(option.scenario)) for target in targets)
+    cases = [
+        (run.target, scenario)
+        for run in runs
+        for scenario in marker.args[0](run)
+        if not run.named or scenario in run.named
+    ]
     ids = [f"{target.id}-{scenario}" for target, scenario in cases]
     metafunc.parametrize(("target", "scenario"), cases, ids=ids)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if not _is_wanted(item, config)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _is_wanted(item, config)]
     for item in items:
         marker = item.get_closest_marker("clause")
-        callspec = getattr(item, "callspec", None)
-        if marker is None or callspec is None or "target" not in callspec.params:
+        if marker is None:
             continue
+        params = item.callspec.params  # type: ignore[attr-defined]  # every check is parametrized with its target
         item.user_properties.append((results.CLAUSE, marker.args[0]))
-        item.user_properties.append((results.TARGET, callspec.params["target"].id))
-        if "scenario" in callspec.params:
-            item.user_properties.append((results.SCENARIO, str(callspec.params["scenario"])))
+        item.user_properties.append((results.TARGET, params["target"].id))
+        if "scenario" in params:
+            item.user_properties.append((results.SCENARIO, str(params["scenario"])))
+
+
+def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
+    """With --scenario or --control, only checks that run scenarios; never one that stands for an empty selection."""
+    clause = item.get_closest_marker("clause")
+    if clause is None:
+        return True
+    if not isinstance(item.callspec.params["target"], inventory.Target):  # type: ignore[attr-defined]
+        return False
+    by_table = item.get_closest_marker("scenarios") is not None
+    if config.option.control:
+        searches = "search" in item.fixturenames  # type: ignore[attr-defined]
+        return (by_table or searches) and clause.args[0] != "key/no-rkey"  # which is about a null MR's rkey
+    return by_table or not config.option.scenario
 
 
 @pytest.fixture(scope="session")
@@ -135,17 +223,28 @@ def benches() -> Iterator[dict[inventory.Target, Any]]:
 
 
 @pytest.fixture
-def bare_bench(target: inventory.Target, benches: dict[inventory.Target, Any]) -> Any:
+def environment(target: inventory.Target) -> Iterator[None]:
+    """The target's environment variables. A provider reads some when it opens a device, some when it makes a CQ."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in target.environment:
+            patch.setenv(variable, value)
+        yield
+
+
+@pytest.fixture
+def bare_bench(
+    target: inventory.Target, environment: None, benches: dict[inventory.Target, Any], pytestconfig: pytest.Config
+) -> Any:
     """The target's bench, whether or not the device has a null MR."""
     from conformance.verbs.bench import Bench
 
     if target not in benches:
         try:
-            benches[target] = Bench(target)
+            benches[target] = Bench(target, control_only=pytestconfig.option.control)
         except BrokenError as broken:
             benches[target] = broken
     if isinstance(benches[target], BrokenError):
-        raise benches[target]
+        raise benches[target].with_traceback(None)  # it would grow with each check that raises it again
     return benches[target]
 
 
@@ -154,11 +253,29 @@ def bench(bare_bench: Any) -> Any:
     """The target's bench with a null MR; skips where the device gives none."""
     from conformance.verbs.null_mr import NullMRError
 
+    if bare_bench.control_only:
+        return bare_bench
     try:
         bare_bench.null_mr  # noqa: B018
     except NullMRError as error:
         pytest.skip(f"the device gives no null MR ({error}); its entry promises {bare_bench.target.null_mr}")
     return bare_bench
+
+
+@pytest.fixture
+def search(pytestconfig: pytest.Config) -> Any:
+    """How to search; skips where searching is switched off."""
+    from conformance.search import Search
+
+    if not pytestconfig.option.search:
+        pytest.skip("--search 0")
+    return Search(pytestconfig.option.search, pytestconfig.option.search_seed)
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Add a property to the check's report."""
+    return lambda name, value: request.node.user_properties.append((name, value))
 
 
 @pytest.fixture
@@ -168,10 +285,13 @@ def strict(request: pytest.FixtureRequest) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """What a device lacks skips the check; an exception inside the reference device breaks it."""
+    """What a device lacks skips the check, and so does another null MR that it does not give (allocate/coexist judges
+    that); an exception inside the reference device breaks it."""
+    from conformance.verbs.null_mr import NullMRError
+
     try:
         return (yield)
-    except LackingError as lacking:
+    except (LackingError, NullMRError) as lacking:
         pytest.skip(str(lacking))
     finally:
         _raise_errors_of_reference()
@@ -196,26 +316,98 @@ def pytest_runtest_makereport(
             report.when = "setup"
         if call.excinfo.errisinstance((BrokenError, AssertionError)):
             report.longrepr = item._repr_failure_py(call.excinfo, style="value")
+        if isinstance(call.excinfo.value, Failure) and call.excinfo.value.scenario and item.config.option.reports:
+            _add_reproducer(report, item.config, call.excinfo.value.scenario, str(call.excinfo.value))
     return report
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_handlecrashitem(report: pytest.TestReport, sched: Any) -> None:
+    scenario = dict(report.user_properties).get(results.SCENARIO)
+    if scenario and sched.config.option.reports:
+        _add_reproducer(report, sched.config, Scenario.parse(str(scenario)), report.longreprtext)
+
+
+def _add_reproducer(report: pytest.TestReport, config: pytest.Config, scenario: Scenario, finding: str) -> None:
+    """Write a C program that shows the failure, and say where."""
+    properties = dict(report.user_properties)
+    target = next(target for target in inventory_of(config).targets if target.id == properties[results.TARGET])
+    folder = config.option.reports / "reproducers"
+    try:
+        path = reproducer.write_for(folder, target, scenario, str(properties[results.CLAUSE]), finding)
+    except OSError as error:
+        report.sections.append(("C reproducer", f"not written: {error}"))
+        return
+    report.user_properties.append((results.REPRODUCER, str(path)))
+    report.sections.append(("C reproducer", str(path)))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if hasattr(session.config, "workerinput") or not runs_checks(session.config):
+    if not runs_checks(session.config) or INVENTORY not in session.config.stash:
+        return
+    if hasattr(session.config, "workerinput"):
+        if session.config.workerinput.get(recorder.HAND_OVER):
+            known = CIRCUMSTANCES.dump_json(_circumstances(session.config)).decode()
+            session.config.workeroutput[recorder.HAND_OVER] = known  # type: ignore[attr-defined]  # xdist adds it
         return
     green = exitstatus == pytest.ExitCode.OK and not session.config.option.collectonly
     if green and session.config.stash[RESULTS].decided_nothing():
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+    elif green and session.config.option.conformance_strict and _review(session.config).stale:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    unwritten = _write_reports(session)
+    session.config.stash[UNWRITTEN] = unwritten
+    if unwritten and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _write_reports(session: pytest.Session) -> list[str]:
+    """What could not be written, and why."""
+    config, option = session.config, session.config.option
+    if option.collectonly or not (option.reports or option.ktap):
+        return []
+    report = config.stash[RECORDER].report(
+        _circumstances(config),
+        config.stash[RESULTS],
+        exit_status=int(session.exitstatus),
+        stopped=bool(session.shouldfail or session.shouldstop),
+    )
+    return recorder.write(report, option.reports, option.ktap, option.anonymous)
+
+
+def _circumstances(config: pytest.Config) -> Circumstances:
+    return provenance.circumstances(
+        config.stash[INVENTORY],
+        config.stash[MACHINE],
+        started=config.stash[RECORDER].started_at,
+        taint_before=config.stash[RECORDER].taint_before,
+        arguments=config.invocation_params.args,
+        seed=config.option.search_seed,
+        waivers=tuple(terminal.waivers(_review(config))),
+    )
+
+
+def _review(config: pytest.Config) -> Review:
+    return review(config.stash[WAIVERS].standings, config.stash[RESULTS].results)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     gathered = config.stash[RESULTS]
+    for problem in config.stash.get(UNWRITTEN, ()):
+        terminalreporter.line(f"ERROR: {problem}; the verdict stands, but this report is missing", red=True)
     if not gathered.results:
         return
     terminalreporter.section("null MR conformance")
     if config.stash[MACHINE].simulated:
         terminalreporter.line(f"NOTE: {config.stash[MACHINE].simulated}")
-    for line in (*terminal.skip_reasons(gathered), *terminal.observations(gathered)):
+    if config.option.control:
+        terminalreporter.line(f"NOTE: {CONTROL}")
+    for line in (
+        *terminal.skip_reasons(gathered),
+        *terminal.observations(gathered),
+        *terminal.waivers(_review(config)),
+    ):
         terminalreporter.line(line)
     terminalreporter.line("")
     terminalreporter.line(terminal.table(gathered))
@@ -231,15 +423,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """All checks of a device stay on one worker."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    if not runs_checks(config):
-        return None
-
-    class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-        def _split_scope(self, nodeid: str) -> str:
-            device = re.search(r"\[([^/\]]+)/", nodeid)
-            return device[1] if device else nodeid
-
-    return DeviceScheduling(config, log)
+    # With --dist each, every host runs everything.
+    scheduled = runs_checks(config) and config.option.dist != "each"
+    return containment.DeviceScheduling(config, log) if scheduled else None

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""providers.yaml: which devices to try, and what each promises about null MRs."""
+"""providers.yaml: which devices to try, what each promises about null MRs, and which failures are known."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -22,6 +28,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from conformance import versions
+from conformance.clauses import BY_ID
 from conformance.kernel import DRIVERS
 
 DEFAULT_PATH = Path(__file__).resolve().parent.parent / "providers.yaml"
@@ -35,6 +43,14 @@ Key = tuple[str | int, ...]
 """Where a value stands in the file, from the root down: ("providers", "mlx5", "ports", 0)."""
 
 Promise = Literal["required", "optional", "absent"]
+
+Variables = tuple[tuple[str, str], ...]
+"""Environment variables with their values, in the order of the file."""
+
+READ_ONCE = re.compile(
+    r"LD_.*|PYTHON.*|(IBV|RDMAV)_(DRIVERS|FORK_SAFE)|RDMAV_HUGEPAGES_SAFE|IBV_SHOW_WARNINGS|VERBS_LOG_.*|SYSFS_PATH"
+)
+"""Variables that the loader, Python or libibverbs reads when it starts: setting them for one target does nothing."""
 
 
 class ConfigError(ValueError):
@@ -50,17 +66,86 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+def _own(text: str) -> PydanticCustomError:
+    """A mistake whose text is complete, for a validator to raise."""
+    return PydanticCustomError("own", "{text}", {"text": text})
+
+
+def _known_driver(driver: str) -> str:
+    if driver not in DRIVER_NAMES:
+        hint = _did_you_mean(driver, DRIVER_NAMES)
+        raise _own(f"found {_shown(driver)}; {hint}allowed: {', '.join(DRIVER_NAMES)}")
+    return driver
+
+
+def _variable(name: str) -> str:
+    """A name in a set of environment variables; `name` itself names the set."""
+    if name != "name" and not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
+        raise _own(f"found {_shown(name)}; allowed: `name`, or a variable of capital letters, digits and `_`")
+    if READ_ONCE.fullmatch(name):
+        raise _own(
+            "is read once, when the process starts, so that no target can have its own; set it for the whole run"
+        )
+    return name
+
+
+def _number_as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+def _value(value: Any) -> Any:
+    value = _number_as_text(value)
+    if not isinstance(value, str) or not value.isprintable():
+        raise _own(f"found {_shown(value)}; allowed: a string of one line, or a whole number; quote anything else")
+    return value
+
+
+def _known_clauses(pattern: str) -> str:
+    if not any(fnmatchcase(clause, pattern) for clause in BY_ID):
+        way_out = f"{_did_you_mean(pattern, BY_ID)}`python -m conformance clauses` prints them all"
+        raise _own(f"found {_shown(pattern)}, which is the id of no clause; {way_out}")
+    return pattern
+
+
+def _day(value: Any) -> Any:
+    """YAML makes a date of 2027-01-31, and a string of the same between quotes."""
+    if isinstance(value, str):
+        try:
+            value = date.fromisoformat(value)
+        except ValueError:
+            raise _own(f"found {_shown(value)}; allowed: a date such as 2027-01-31") from None
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise _own(f"found {_shown(value)}; allowed: a date such as 2027-01-31")
+    return value
+
+
+def _range(text: str) -> str:
+    try:
+        versions.parse(text)
+    except ValueError as error:
+        raise _own(f"found {_shown(text)}; {error}") from None
+    return text
+
+
 DeviceName = Annotated[str, Field(pattern=r"^[^\s/]+$")]
 PortNumber = Annotated[int, Field(ge=1, le=254)]
 GidIndex = Annotated[int, Field(ge=0, le=255)]
 # A YAML list is a tuple here; strict would refuse it.
 Names = Annotated[tuple[DeviceName, ...], Field(strict=False, min_length=1)]
 PortNumbers = Annotated[tuple[PortNumber, ...], Field(strict=False, min_length=1)]
-
-
-def _own(text: str) -> PydanticCustomError:
-    """A mistake whose text is complete, for a validator to raise."""
-    return PydanticCustomError("own", "{text}", {"text": text})
+Driver = Annotated[str, AfterValidator(_known_driver), Field(json_schema_extra={"enum": list(DRIVER_NAMES)})]
+Value = Annotated[str, BeforeValidator(_value), WithJsonSchema({"type": ["string", "integer"]})]
+Environment = dict[Annotated[str, AfterValidator(_variable)], Value]
+"""Variables and their values, and perhaps a `name` for the set."""
+# A pattern of stars alone would waive everything.
+Pattern = Annotated[str, Field(pattern=r"[A-Za-z0-9]")]
+ClausePatterns = Annotated[
+    tuple[Annotated[Pattern, AfterValidator(_known_clauses)], ...], Field(strict=False, min_length=1)
+]
+CheckPatterns = Annotated[tuple[Pattern, ...], Field(strict=False, min_length=1)]
+VersionRange = Annotated[str, AfterValidator(_range)]
+Words = Annotated[str, BeforeValidator(_number_as_text), Field(pattern=r"\S")]
+Day = Annotated[date, BeforeValidator(_day)]
 
 
 class Provider(_Section):
@@ -70,11 +155,7 @@ class Provider(_Section):
         default=(),
         description='a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"]; left out: any name',
     )
-    driver: str = Field(
-        default="",
-        description="the name of an RDMA driver, such as mlx5; left out: any driver",
-        json_schema_extra={"enum": list(DRIVER_NAMES)},
-    )
+    driver: Driver = Field(default="", description="the name of an RDMA driver, such as mlx5; left out: any driver")
     at_least: int = Field(
         default=0,
         ge=0,
@@ -96,6 +177,11 @@ class Provider(_Section):
         le=3600,
         description="seconds that one completion or one verbs call may take, above 0 and up to 3600",
     )
+    environments: Annotated[tuple[Environment, ...], Field(strict=False, min_length=1)] = Field(
+        default=({},),
+        description="a list of sets of environment variables, such as {name: cqe128, MLX5_CQE_SIZE: 128}; each port is "
+        "tried once with each",
+    )
     simulate: int = Field(
         default=1,
         ge=1,
@@ -111,13 +197,19 @@ class Provider(_Section):
             raise _own(f"{_shown(twice)} is listed twice; name it once")
         return items
 
-    @field_validator("driver")
+    @field_validator("environments")
     @classmethod
-    def _known_driver(cls, driver: str) -> str:
-        if driver not in DRIVER_NAMES:
-            hint = _did_you_mean(driver, DRIVER_NAMES)
-            raise _own(f"found {_shown(driver)}; {hint}allowed: {', '.join(DRIVER_NAMES)}")
-        return driver
+    def _sets_have_ids(cls, environments: tuple[Environment, ...]) -> tuple[Environment, ...]:
+        labels = [environment_label(environment) for environment in environments]
+        for environment, label in zip(environments, labels, strict=True):
+            if "name" in environment and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", label):
+                raise _own(f"the name {_shown(label)} cannot be part of a test id; use letters, digits and `_.+-`")
+            if not re.fullmatch(r"[A-Za-z0-9_.,+=/-]*", label):
+                raise _own(f"{_shown(label)} cannot be part of a test id; give the set a `name`")
+            if labels.count(label) > 1:
+                what = f"the set {_shown(label)}" if label else "the empty set"
+                raise _own(f"{what} is listed twice; remove one, or give them names that differ")
+        return environments
 
     @field_validator("at_least")
     @classmethod
@@ -141,6 +233,38 @@ class Provider(_Section):
         return self
 
 
+class Waiver(_Section):
+    """A known failure. Everything that is given must fit; BROKEN is never waived."""
+
+    clauses: ClausePatterns = Field(
+        default=(),
+        description="a list of clause ids and globs of them, such as [read/zeros, discard/*]; left out: any clause",
+    )
+    checks: CheckPatterns = Field(
+        default=(),
+        description="a list of parts of check names, such as [test_what_is_received, rc-send-*-srq]; `*` and `?` are "
+        "wild; left out: any check",
+    )
+    devices: Names = Field(
+        default=(),
+        description='a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"]; left out: any device',
+    )
+    driver: Driver = Field(default="", description="the name of an RDMA driver, such as mlx5; left out: any driver")
+    firmware: VersionRange = Field(
+        default="", description=f"firmware versions: {versions.ALLOWED}; left out: any firmware"
+    )
+    kernel: VersionRange = Field(default="", description=f"kernel versions: {versions.ALLOWED}; left out: any kernel")
+    reason: Words = Field(description="why the failure is accepted, in words")
+    ticket: Words = Field(description='a link or a ticket, such as https://example.org/1234 or "#1234"')
+    until: Day = Field(description="the last day on which it holds, such as 2027-01-31")
+
+    @model_validator(mode="after")
+    def _says_what_it_waives(self) -> "Waiver":
+        if not self.clauses and not self.checks:
+            raise _own("does not say what it waives; add `clauses` or `checks`")
+        return self
+
+
 class Providers(_Section):
     """The whole file."""
 
@@ -148,6 +272,9 @@ class Providers(_Section):
         min_length=1,
         description="entries by a name of letters, digits, `_`, `.` and `-`; "
         "a device belongs to the first entry, from the top, that matches it",
+    )
+    waivers: Annotated[tuple[Waiver, ...], Field(strict=False)] = Field(
+        default=(), description="a list of known failures, which do not fail the run"
     )
 
 
@@ -158,6 +285,7 @@ class Config:
     path: Path
     providers: Mapping[str, Provider]
     lines: Mapping[Key, int]
+    waivers: tuple[Waiver, ...] = ()
 
     def where(self, *key: str | int) -> str:
         """ "file:line: providers.mlx5.devices[0]", to begin a message with."""
@@ -176,7 +304,7 @@ def load(path: Path) -> Config:
         reader.mistakes += _mistakes(path, reader.lines, errors)
     if reader.mistakes:
         raise ConfigError(mistake for _, mistake in sorted(reader.mistakes))
-    return Config(path, valid.providers, reader.lines)
+    return Config(path, valid.providers, reader.lines, valid.waivers)
 
 
 def json_schema() -> str:
@@ -188,6 +316,17 @@ def json_schema() -> str:
 def is_glob(name: str) -> bool:
     """True for a pattern, which may match no device; False for a name, which must be on the machine."""
     return any(character in name for character in "*?[")
+
+
+def environment_label(environment: Environment) -> str:
+    """How ids and reports show a set of variables: its name, or "A=1,B=2"; "" for the empty set."""
+    listed = ",".join(f"{variable}={value}" for variable, value in variables(environment))
+    return environment.get("name", listed)
+
+
+def variables(environment: Environment) -> Variables:
+    """What a set of `environments` sets."""
+    return tuple((variable, value) for variable, value in environment.items() if variable != "name")
 
 
 class _Reader:
@@ -212,6 +351,8 @@ class _Reader:
             mark = error.problem_mark or error.context_mark
             line = f":{mark.line + 1}" if mark else ""
             what = ", ".join(_one_line(part) for part in (error.context, error.problem) if part)
+            if "block scalar" in what:  # a version range that begins with > and is not quoted
+                what += "; quote a value that begins with > or |"
             raise ConfigError([f"{self.path}{line}: not valid YAML: {what}"]) from error
         except YAMLError as error:
             raise ConfigError([f"{self.path}: not valid YAML: {_one_line(error)}"]) from error
@@ -265,8 +406,9 @@ def _mistakes(path: Path, lines: Mapping[Key, int], errors: list[ErrorDetails]) 
     texts: dict[Key, str] = {}
     for key, error in zip(wrong, errors, strict=True):
         # pydantic reports each alternative of a union: "not the literal all" says nothing next to "ports[1]".
+        # And items that are wrong do not count: of [""] it says "too short" as well.
         deeper = any(len(other) > len(key) and other[: len(key)] == key for other in wrong)
-        if not (error["type"] == "literal_error" and deeper):
+        if not (error["type"] in ("literal_error", "too_short") and deeper):
             texts.setdefault(key, _text(key, error))
     return [(_line(lines, key), f"{_where(path, lines, key)}: {text}") for key, text in texts.items()]
 
@@ -285,14 +427,21 @@ def _text(key: Key, error: ErrorDetails) -> str:
     if error["type"] == "own":
         return error["msg"]
     found = "missing" if error["type"] == "missing" else f"found {_shown(error['input'])}"
+    section = _section(key)
     if error["type"] == "model_type":
-        section: type[_Section] = Provider if key else Providers
         return f"{found}; allowed: a mapping with the keys {', '.join(section.model_fields)}"
-    section, name = (Provider, str(key[2])) if len(key) > 2 else (Providers, str(key[0]))
+    section, name = (section, str(key[2])) if len(key) > 2 else (Providers, str(key[0]))
     if error["type"] == "extra_forbidden":
         hint = _did_you_mean(name, section.model_fields)
         return f"unknown key; {hint}allowed: {', '.join(section.model_fields)}"
     return f"{found}; allowed: {section.model_fields[name].description}"
+
+
+def _section(key: Key) -> type[_Section]:
+    """Whose keys this place is one of, or has."""
+    if len(key) < 2:
+        return Providers
+    return Provider if key[0] == "providers" else Waiver
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance import kernel
-from conformance.config import REFERENCE, Config, ConfigError, Promise, Provider, is_glob
+from conformance.config import (
+    REFERENCE,
+    Config,
+    ConfigError,
+    Environment,
+    Promise,
+    Provider,
+    Variables,
+    environment_label,
+    is_glob,
+    variables,
+)
 from conformance.verbs import shim
 
 if TYPE_CHECKING:  # at run time it would import pyverbs, and the reference device has to be there first
@@ -35,7 +46,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Target:
-    """One port of one device, to be tried with one GID."""
+    """One port of one device, to be tried with one GID and one set of environment variables."""
 
     provider: str  # the name of its entry in providers.yaml
     device: Device
@@ -44,11 +55,18 @@ class Target:
     null_mr: Promise
     timeout: float  # seconds for one completion or one verbs call
     broken: str = ""  # why nothing can be tried on it, though the file asks for it
+    environment: Variables = ()  # set while the target is used: the provider reads them when it makes its objects
+    label: str = ""  # how ids show the environment
 
     @property
     def id(self) -> str:
-        """As test ids and reports show it: mlx5_0/1."""
-        return f"{self.device.name}/{self.port.number}"
+        """As test ids and reports show it: mlx5_0/1, with its environment if it has one: mlx5_0/1/cqe128."""
+        return "/".join(filter(None, (self.device.name, str(self.port.number), self.label)))
+
+    @property
+    def settings(self) -> str:
+        """The environment as a shell would be told it: MLX5_SCATTER_TO_CQE=0 MLX5_CQE_SIZE=128."""
+        return " ".join(f"{variable}={value}" for variable, value in self.environment)
 
 
 @dataclass(frozen=True)
@@ -130,7 +148,7 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
             continue
         provider = entries[owner]
         asked, not_asked = _ports(device, provider)
-        found = [_target(owner, provider, device, port) for port in asked]
+        found = [_target(owner, provider, device, port, each) for port in asked for each in provider.environments]
         if provider.ports == "all" and any(not target.broken for target in found):
             left_out += [(target.id, target.broken) for target in found if target.broken]
             found = [target for target in found if not target.broken]
@@ -259,7 +277,7 @@ def _ports(device: Device, provider: Provider) -> tuple[list[Port], list[Port]]:
     return asked, [port for port in device.ports if port not in asked]
 
 
-def _target(owner: str, provider: Provider, device: Device, port: Port) -> Target:
+def _target(owner: str, provider: Provider, device: Device, port: Port, environment: Environment) -> Target:
     gid, broken = None, ""
     if device.limits is None:
         broken = "; ".join(device.failures)
@@ -272,4 +290,14 @@ def _target(owner: str, provider: Provider, device: Device, port: Port) -> Targe
             table = ", ".join(f"{gid.index}: {gid.type} {gid.gid}" for gid in port.gids) or "empty"
             missing = f"port {port.number} has no GID that fits `gid: {provider.gid}`; its table: {table}"
             broken = "; ".join([missing, *device.failures])
-    return Target(owner, device, port, gid, provider.null_mr, provider.timeout, broken)
+    return Target(
+        provider=owner,
+        device=device,
+        port=port,
+        gid=gid,
+        null_mr=provider.null_mr,
+        timeout=provider.timeout,
+        broken=broken,
+        environment=variables(environment),
+        label=environment_label(environment),
+    )

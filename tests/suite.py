@@ -54,5 +54,6 @@ def _case(element: ElementTree.Element) -> Case:
     for tag, name in (("failure", "FAIL"), ("error", "BROKEN"), ("skipped", "SKIPPED")):
         child = element.find(tag)
         if child is not None:
-            verdict, text = name, f"{child.get('message', '')}\n{child.text or ''}"
+            waived = child.get("type") == "pytest.xfail"
+            verdict, text = "WAIVED" if waived else name, f"{child.get('message', '')}\n{child.text or ''}"
     return Case(element.get("name", ""), properties.get("clause", ""), properties.get("target", ""), verdict, text)

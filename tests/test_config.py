@@ -4,6 +4,7 @@
 import json
 import tempfile
 import warnings
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,30 @@ NAMES = (
     "entries by a name of letters, digits, `_`, `.` and `-`; a device belongs to the first entry, from the "
     "top, that matches it"
 )
-KEYS = "devices, driver, at_least, ports, gid, null_mr, timeout, simulate"
+KEYS = "devices, driver, at_least, ports, gid, null_mr, timeout, environments, simulate"
+ENVIRONMENTS = (
+    "a list of sets of environment variables, such as {name: cqe128, MLX5_CQE_SIZE: 128}; each port is tried once "
+    "with each"
+)
+WAIVER_KEYS = "clauses, checks, devices, driver, firmware, kernel, reason, ticket, until"
+WAIVERS = "a list of known failures, which do not fail the run"
+CLAUSES = "a list of clause ids and globs of them, such as [read/zeros, discard/*]; left out: any clause"
+CHECKS = (
+    "a list of parts of check names, such as [test_what_is_received, rc-send-*-srq]; `*` and `?` are wild; "
+    "left out: any check"
+)
+RANGE = 'comparisons of numbers, such as ">=22.36, <22.41.1000" or "==6.12.*", with ==, !=, <, <=, >, >= or ~='
+REASON = "why the failure is accepted, in words"
+TICKET = 'a link or a ticket, such as https://example.org/1234 or "#1234"'
+UNTIL = "the last day on which it holds, such as 2027-01-31"
+DAY = "a date such as 2027-01-31"
+ONE_LINE = "a string of one line, or a whole number; quote anything else"
 DRIVERS = ", ".join(config.DRIVER_NAMES)
 
 # Each: the file, and the messages that it must give, without the file's name.
 WRONG = {
-    "empty file": ("", [":1: found nothing; allowed: a mapping with the keys providers"]),
-    "root is a list": ("- mlx5\n", [':1: found ["mlx5"]; allowed: a mapping with the keys providers']),
+    "empty file": ("", [":1: found nothing; allowed: a mapping with the keys providers, waivers"]),
+    "root is a list": ("- mlx5\n", [':1: found ["mlx5"]; allowed: a mapping with the keys providers, waivers']),
     "no providers": ("{}", [":1: providers: missing; allowed: " + NAMES]),
     "no entry": ("providers: {}", [":1: providers: found {}; allowed: " + NAMES]),
     "entries as a list": (
@@ -40,7 +58,7 @@ WRONG = {
     ),
     "unknown key at the top": (
         "provider: 1\nproviders: {a: {driver: rxe, null_mr: absent}}",
-        [":1: provider: unknown key; did you mean providers? allowed: providers"],
+        [":1: provider: unknown key; did you mean providers? allowed: providers, waivers"],
     ),
     "entry is no mapping": (
         "providers:\n  a: 3",
@@ -242,10 +260,187 @@ def test_each_mistake_is_told_with_line_key_what_was_found_and_what_is_allowed(n
     assert str(caught.value).count(str(path)) == len(expected)
 
 
+def environments(sets: str) -> str:
+    return f"providers:\n  a: {{driver: rxe, null_mr: absent,\n    environments: {sets}}}"
+
+
+def waived(keys: str) -> str:
+    return f"providers: {{a: {{driver: rxe, null_mr: absent}}}}\nwaivers:\n- {{{keys}}}"
+
+
+WHY = "reason: known, ticket: t, until: 2027-01-31"
+
+WRONG |= {
+    "environments not listed": (
+        environments("{A: 1}"),
+        [f':3: providers.a.environments: found {{"A": 1}}; allowed: {ENVIRONMENTS}'],
+    ),
+    "no set of variables": (environments("[]"), [f":3: providers.a.environments: found []; allowed: {ENVIRONMENTS}"]),
+    "set of variables as a string": (
+        environments("[A=1]"),
+        [f':3: providers.a.environments[0]: found "A=1"; allowed: {ENVIRONMENTS}'],
+    ),
+    "variable true": (
+        environments("[{A: true}]"),
+        [f":3: providers.a.environments[0].A: found true; allowed: {ONE_LINE}"],
+    ),
+    "variable with a fraction": (
+        environments("[{A: 1}, {B: 0.5}]"),
+        [f":3: providers.a.environments[1].B: found 0.5; allowed: {ONE_LINE}"],
+    ),
+    "variable without a value": (
+        environments("[{A: }]"),
+        [f":3: providers.a.environments[0].A: found nothing; allowed: {ONE_LINE}"],
+    ),
+    "variable in small letters": (
+        environments("[{mlx5_cqe_size: 64}]"),
+        [
+            ':3: providers.a.environments[0].mlx5_cqe_size: found "mlx5_cqe_size"; allowed: `name`, or a variable of '
+            "capital letters, digits and `_`"
+        ],
+    ),
+    "variable that is read before any target": (
+        environments("[{IBV_FORK_SAFE: 1}]"),
+        [
+            ":3: providers.a.environments[0].IBV_FORK_SAFE: is read once, when the process starts, so that no target "
+            "can have its own; set it for the whole run"
+        ],
+    ),
+    "set twice": (
+        environments("[{A: 1}, {A: '1'}]"),
+        [':3: providers.a.environments: the set "A=1" is listed twice; remove one, or give them names that differ'],
+    ),
+    "empty set twice": (
+        environments("[{}, {}]"),
+        [":3: providers.a.environments: the empty set is listed twice; remove one, or give them names that differ"],
+    ),
+    "name that no test id can have": (
+        environments("[{name: 'a b', A: 1}]"),
+        [
+            ':3: providers.a.environments: the name "a b" cannot be part of a test id; use letters, digits and `_.+-`',
+        ],
+    ),
+    "value that no test id can have": (
+        environments("[{A: '[x]'}]"),
+        [':3: providers.a.environments: "A=[x]" cannot be part of a test id; give the set a `name`'],
+    ),
+    "waivers without a value": (
+        "providers: {a: {driver: rxe, null_mr: absent}}\nwaivers:",
+        [f":2: waivers: found nothing; allowed: {WAIVERS}"],
+    ),
+    "waivers as a mapping": (
+        "providers: {a: {driver: rxe, null_mr: absent}}\nwaivers: {read/zeros: known}",
+        [f':2: waivers: found {{"read/zeros": "known"}}; allowed: {WAIVERS}'],
+    ),
+    "waiver as a string": (
+        "providers: {a: {driver: rxe, null_mr: absent}}\nwaivers: [read/zeros]",
+        [f':2: waivers[0]: found "read/zeros"; allowed: a mapping with the keys {WAIVER_KEYS}'],
+    ),
+    "waiver of nothing": (
+        waived(WHY),
+        [":3: waivers[0]: does not say what it waives; add `clauses` or `checks`"],
+    ),
+    "waiver with an unknown key": (
+        waived(f"check: [a], clauses: [read/zeros], {WHY}"),
+        [f":3: waivers[0].check: unknown key; did you mean checks? allowed: {WAIVER_KEYS}"],
+    ),
+    "waiver of an unknown clause": (
+        waived(f"clauses: [read/zeros, read/zeroes], {WHY}"),
+        [
+            ':3: waivers[0].clauses[1]: found "read/zeroes", which is the id of no clause; did you mean read/zeros? '
+            "`python -m conformance clauses` prints them all"
+        ],
+    ),
+    "waiver of a glob that no clause has": (
+        waived(f"clauses: [dicsard/*], {WHY}"),
+        [
+            ':3: waivers[0].clauses[0]: found "dicsard/*", which is the id of no clause; '
+            "`python -m conformance clauses` prints them all"
+        ],
+    ),
+    "waiver of every clause": (
+        waived(f"clauses: ['*'], {WHY}"),
+        [f':3: waivers[0].clauses[0]: found "*"; allowed: {CLAUSES}'],
+    ),
+    "waiver of an empty list": (
+        waived(f"clauses: [], {WHY}"),
+        [f":3: waivers[0].clauses: found []; allowed: {CLAUSES}"],
+    ),
+    "waiver of an empty name": (
+        waived(f"checks: [''], {WHY}"),
+        [f':3: waivers[0].checks[0]: found ""; allowed: {CHECKS}'],
+    ),
+    "waiver of one check, not listed": (
+        waived(f"checks: test_x, {WHY}"),
+        [f':3: waivers[0].checks: found "test_x"; allowed: {CHECKS}'],
+    ),
+    "waiver for no device": (
+        waived(f"checks: [a], devices: [], {WHY}"),
+        [f":3: waivers[0].devices: found []; allowed: {DEVICES.replace('any name', 'any device')}"],
+    ),
+    "waiver for an unknown driver": (
+        waived(f"checks: [a], driver: mlx5_core, {WHY}"),
+        [f':3: waivers[0].driver: found "mlx5_core"; did you mean mlx5? allowed: {DRIVERS}'],
+    ),
+    "waiver for a firmware without a comparison": (
+        waived(f"checks: [a], firmware: 22.41.1000, {WHY}"),
+        [f':3: waivers[0].firmware: found "22.41.1000"; allowed: {RANGE}'],
+    ),
+    "waiver for a kernel that YAML makes a number": (
+        waived(f"checks: [a], kernel: 6.12, {WHY}"),
+        [f":3: waivers[0].kernel: found 6.12; allowed: kernel versions: {RANGE}; left out: any kernel"],
+    ),
+    "waiver for a kernel by its whole name": (
+        waived(f'checks: [a], kernel: "==6.12.0-1-amd64", {WHY}'),
+        [f':3: waivers[0].kernel: found "==6.12.0-1-amd64"; allowed: {RANGE}'],
+    ),
+    "waiver without a reason": (
+        waived("checks: [a], ticket: t, until: 2027-01-31"),
+        [f":3: waivers[0].reason: missing; allowed: {REASON}"],
+    ),
+    "waiver with a blank reason": (
+        waived("checks: [a], reason: ' ', ticket: t, until: 2027-01-31"),
+        [f':3: waivers[0].reason: found " "; allowed: {REASON}'],
+    ),
+    "waiver whose ticket is a comment": (
+        waived("checks: [a], reason: r, until: 2027-01-31, ticket: #1\n"),
+        [f":3: waivers[0].ticket: found nothing; allowed: {TICKET}"],
+    ),
+    "waiver without an end": (
+        waived("checks: [a], reason: r, ticket: 1"),
+        [f":3: waivers[0].until: missing; allowed: {UNTIL}"],
+    ),
+    "waiver up to a day that does not exist": (
+        waived("checks: [a], reason: r, ticket: 1, until: '2027-02-30'"),
+        [f':3: waivers[0].until: found "2027-02-30"; allowed: {DAY}'],
+    ),
+    "waiver up to a day that YAML knows not to exist": (
+        waived("checks: [a], reason: r, ticket: 1, until: 2027-02-30"),
+        [":3: waivers[0].until: not a plain value: day is out of range for month"],
+    ),
+    "waiver up to a minute": (
+        waived("checks: [a], reason: r, ticket: 1, until: 2027-01-31 12:00:00"),
+        [f':3: waivers[0].until: found "2027-01-31 12:00:00"; allowed: {DAY}'],
+    ),
+    "waiver up to a year": (
+        waived("checks: [a], reason: r, ticket: 1, until: 2027"),
+        [f":3: waivers[0].until: found 2027; allowed: {DAY}"],
+    ),
+    "waiver for ever": (
+        waived("checks: [a], reason: r, ticket: 1, until: never"),
+        [f':3: waivers[0].until: found "never"; allowed: {DAY}'],
+    ),
+    "range that begins with > and is not quoted": (
+        "providers: {a: {driver: rxe, null_mr: absent}}\nwaivers:\n- kernel: >=6.12\n",
+        [":3: not valid YAML: while scanning a block scalar"],
+    ),
+}
+
+
 TOKENS = [
     *("providers", "a", ": ", "\n", "\n  ", "\n    ", "- ", "[", "]", "{", "}", ", ", "devices", "null_mr", "absent"),
     *("gid", "0", "null", "~", "1.5", ".inf", "'", '"', "&a ", "*a", "!!int ", "!!set ", "!x ", "<<", "? ", "|"),
-    *("> ", "#", "---\n", "...\n", "\t", "\\", "\x00", "\u2028"),
+    *("> ", "waivers", "environments", "2027-01-31", "#", "---\n", "...\n", "\t", "\\", "\x00", "\u2028"),
 ]
 
 
@@ -306,6 +501,50 @@ providers:
         null_mr="required",
         timeout=2.5,
     )
+
+
+@pytest.mark.parametrize("day", ["2027-01-31", "'2027-01-31'"])
+def test_every_key_of_a_waiver_is_read_as_written(tmp_path: Path, day: str) -> None:
+    text = f"""
+providers: {{a: {{driver: rxe, null_mr: absent}}}}
+waivers:
+- clauses: [read/zeros, discard/*]
+  checks: [srq]
+  devices: ["mlx5_*"]
+  driver: mlx5
+  firmware: ">=22.36, <22.41.1000"
+  kernel: <6.12
+  reason: known
+  ticket: 1234
+  until: {day}
+"""
+    path = write(tmp_path, text)
+    valid = config.load(path)
+    assert valid.waivers == (
+        config.Waiver(
+            clauses=("read/zeros", "discard/*"),
+            checks=("srq",),
+            devices=("mlx5_*",),
+            driver="mlx5",
+            firmware=">=22.36, <22.41.1000",
+            kernel="<6.12",
+            reason="known",
+            ticket="1234",
+            until=date(2027, 1, 31),
+        ),
+    )
+    assert valid.where("waivers", 0) == f"{path}:4: waivers[0]"
+
+
+def test_a_quote_is_advised_for_a_range_that_yaml_misreads(tmp_path: Path) -> None:
+    path = write(tmp_path, "waivers:\n- kernel: >=6.12\n")
+    with pytest.raises(config.ConfigError, match=r":2: .*; quote a value that begins with > or \|$"):
+        config.load(path)
+
+
+def test_numbers_of_an_environment_become_strings(tmp_path: Path) -> None:
+    valid = config.load(write(tmp_path, environments("[{A: 128, B: '0x1', C: ''}, {name: none}]")))
+    assert valid.providers["a"].environments == ({"A": "128", "B": "0x1", "C": ""}, {"name": "none"})
 
 
 def test_only_a_promise_and_one_way_to_match_are_needed(tmp_path: Path) -> None:
@@ -386,6 +625,15 @@ def test_the_example_in_the_shipped_file_is_valid(tmp_path: Path) -> None:
     example = [line.removeprefix("# ") for line in lines[start : lines.index("#", start)]]
     entry = config.load(write(tmp_path, "\n".join(["providers:", *example]))).providers["lab-cx7"]
     assert entry.model_fields_set == set(config.Provider.model_fields) - {"simulate"}
+
+
+def test_the_waiver_in_the_shipped_file_is_valid(tmp_path: Path) -> None:
+    lines = config.DEFAULT_PATH.read_text(encoding="utf-8").splitlines()
+    start = lines.index("#   waivers:")
+    example = [line.removeprefix("#   ") for line in lines[start : lines.index("#", start)]]
+    text = "\n".join(["providers: {a: {driver: rxe, null_mr: absent}}", *example])
+    [waiver] = config.load(write(tmp_path, text)).waivers
+    assert waiver.model_fields_set == set(config.Waiver.model_fields)
 
 
 def test_the_shipped_schema_is_current() -> None:

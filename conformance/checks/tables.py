@@ -1,186 +1,194 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Which scenarios the checks run: selections for a target, by what the scenarios have in common."""
+"""Which scenarios the checks run: selections from the matrix by what the scenarios have in common."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pytest
 
+from conformance import matrix
 from conformance.inventory import Target
+from conformance.matrix import Capabilities, NullIn, Role, capabilities
 from conformance.scenarios import (
     ATOMIC_LENGTH,
+    GRH_LENGTH,
     Address,
     Operation,
+    Poll,
+    Post,
     Queue,
     Scenario,
     Segment,
     Transport,
     mem,
     null,
+    total,
 )
 
-Select = Callable[[Target], Iterable[Scenario]]
+LONGEST_SGE = 1 << 31
+"""Bytes. Some devices keep 31 bits of a length, and 0 stands for this one."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What a run asks for on one target: the pairwise matrix, the whole product, or the scenarios named by id."""
+
+    target: Target
+    exhaustive: bool = False
+    named: tuple[Scenario, ...] = ()
+
+    @cached_property
+    def matrix(self) -> tuple[Scenario, ...]:
+        if self.target.broken:
+            return ()
+        return self.named or matrix.matrix(capabilities(self.target), self.exhaustive)
+
+
+Select = Callable[[Cases], Iterable[Scenario]]
 
 
 def over(select: Select) -> pytest.MarkDecorator:
-    """Run a check once for each scenario that `select` names for the target."""
+    """Run a check once for each scenario that `select` names."""
     return pytest.mark.scenarios.with_args(select)
 
 
-GATHERING = (
-    Operation.SEND,
-    Operation.SEND_WITH_IMM,
-    Operation.RDMA_WRITE,
-    Operation.RDMA_WRITE_WITH_IMM,
-)
-RECEIVING = (Operation.SEND, Operation.SEND_WITH_IMM)
+def where(wanted: Callable[[Scenario], bool]) -> pytest.MarkDecorator:
+    """Run a check once for each scenario of the matrix that is `wanted`."""
+    return over(lambda cases: filter(wanted, cases.matrix))
 
 
-def sizes(target: Target) -> tuple[int, ...]:
-    """Lengths at which devices change their way: CQE and WQE inlining, MTU, pages."""
-    mtu = target.port.mtu
-    return (1, 8, 31, 32, 33, 63, 64, 65, mtu - 1, mtu, mtu + 1, 4096, 65536)
+def all_null(segments: tuple[Segment, ...]) -> bool:
+    return bool(segments) and all(segment.null for segment in segments)
 
 
-def queues(target: Target) -> tuple[Queue, ...]:
-    assert target.device.limits is not None
-    return (Queue.RQ, Queue.SRQ) if target.device.limits.srq else (Queue.RQ,)
+def mixed(segments: tuple[Segment, ...]) -> bool:
+    return any(segment.null for segment in segments) and not all_null(segments)
 
 
-def rc(
-    operation: Operation, gather: Iterable[Segment], scatter: Iterable[Segment], queue: Queue = Queue.RQ
-) -> Scenario:
-    return Scenario(Transport.RC, operation, tuple(gather), tuple(scatter), queue)
+def payload_list(scenario: Scenario) -> tuple[Segment, ...]:
+    """The scatter list without the segment that takes the GRH of a UD receive, where that has one of its own."""
+    grh_apart = scenario.transport is Transport.UD and scenario.scatter[0].length == GRH_LENGTH
+    return scenario.scatter[1:] if grh_apart else scenario.scatter
+
+
+def is_seen(scenario: Scenario) -> bool:
+    """Does what is gathered arrive in ordinary memory?"""
+    return scenario.operation.is_write or not all_null(payload_list(scenario))
+
+
+def reads_zeros(scenario: Scenario) -> bool:
+    return all_null(scenario.gather) and is_seen(scenario)
+
+
+def reads_mixed(scenario: Scenario) -> bool:
+    return mixed(scenario.gather) and is_seen(scenario)
+
+
+def receives_into_null(scenario: Scenario) -> bool:
+    return scenario.operation.consumes_receive and all_null(payload_list(scenario))
+
+
+def response_into_null(scenario: Scenario) -> bool:
+    return scenario.operation is Operation.RDMA_READ and all_null(scenario.scatter)
+
+
+def result_into_null(scenario: Scenario) -> bool:
+    return scenario.operation.is_atomic and all_null(scenario.scatter)
+
+
+def scatters_mixed(scenario: Scenario) -> bool:
+    return mixed(scenario.scatter)
+
+
+def names_live_memory(scenario: Scenario) -> bool:
+    return any(segment.null and segment.address is Address.CANARY for segment in scenario.segments)
+
+
+def names_no_memory(scenario: Scenario) -> bool:
+    return any(segment.address is not Address.CANARY for segment in scenario.segments)
+
+
+def has_null(scenario: Scenario) -> bool:
+    return scenario.has_null
+
+
+def rc(operation: Operation, gather: Iterable[Segment], scatter: Iterable[Segment]) -> Scenario:
+    return Scenario(Transport.RC, operation, tuple(gather), tuple(scatter))
 
 
 def reading(operation: Operation, gather: Iterable[Segment]) -> Scenario:
-    """A gather list whose bytes arrive in ordinary memory."""
+    """A gather list whose bytes arrive in ordinary memory, over RC."""
     gather = tuple(gather)
-    length = sum(segment.length for segment in gather)
-    scatter = {
-        Operation.RDMA_WRITE: (),
-        Operation.RDMA_WRITE_WITH_IMM: (mem(8),),
-    }.get(operation, (mem(length),))
-    return rc(operation, gather, scatter)
+    scatter = {Operation.RDMA_WRITE: (), Operation.RDMA_WRITE_WITH_IMM: (mem(8),)}
+    return rc(operation, gather, scatter.get(operation, (mem(total(gather)),)))
 
 
-def read_alone(target: Target) -> Iterable[Scenario]:
-    """Nothing but null segments is gathered."""
-    for operation in GATHERING:
-        for size in sizes(target):
-            yield reading(operation, [null(size)])
+def kinds_of_work_request(cases: Cases) -> Iterator[Scenario]:
+    """Each operation on each transport, queue and API, with null segments on each side that it has."""
+    able = capabilities(cases.target)
+    row: matrix.Row = {"shape": matrix.Shape.ALONE, "address": Address.CANARY}
+    for role in matrix.roles(able):
+        if role.null_in is NullIn.GRH:
+            continue
+        row |= {"role": role, "size": ATOMIC_LENGTH if role.operation.is_atomic else 64}
+        for queue in _queues(able, role):
+            for post in Post:
+                for poll in Poll:
+                    yield matrix.scenario(able, {**row, "queue": queue, "post": post, "poll": poll})
 
 
-def read_mixed(target: Target) -> Iterable[Scenario]:
-    """Null and ordinary segments are gathered together."""
-    for operation in GATHERING:
-        for size in (1, 8, 33, 64, target.port.mtu + 1):
-            for shape in mixtures(target, size):
-                yield reading(operation, shape)
-
-
-def mixtures(target: Target, size: int) -> Iterable[tuple[Segment, ...]]:
-    """Null first, last and in the middle, two in a row, alternating; as far as the device takes such lists."""
-    assert target.device.limits is not None
-    shapes = (
-        (null(size), mem(size)),
-        (mem(size), null(size)),
-        (mem(7), null(size), mem(size + 3)),
-        (null(3), mem(size), null(size + 5)),
-        (mem(5), null(size), null(9), mem(11)),
-        (null(size), mem(2), null(4), mem(size)),
+def _queues(able: Capabilities, role: Role) -> tuple[Queue, ...]:
+    return tuple(
+        queue
+        for queue in (Queue.RQ, Queue.SRQ)
+        if matrix.compatible(able, "role", role, "queue", queue) and (able.srq or queue is Queue.RQ)
     )
-    return (shape for shape in shapes if len(shape) <= target.device.limits.max_sge)
 
 
-def receive_alone(target: Target) -> Iterable[Scenario]:
-    """A message lands in nothing but null segments."""
-    for operation in RECEIVING:
-        for queue in queues(target):
-            for size in sizes(target):
-                yield rc(operation, [mem(size)], [null(size)], queue)
+def longest(cases: Cases) -> Iterator[Scenario]:
+    """The longest message that the port takes, from null to null, where nothing is and at the end of all addresses."""
+    length = min(cases.target.port.max_msg_sz, LONGEST_SGE)
+    for transport, queue in ((Transport.RC, Queue.RQ), (Transport.UC, Queue.RQ), (Transport.XRC, Queue.SRQ)):
+        for address in (Address.UNMAPPED, Address.TOP):
+            segments = (null(length, address),)
+            yield Scenario(transport, Operation.SEND, segments, segments, queue)
 
 
-def receive_mixed(target: Target) -> Iterable[Scenario]:
-    for operation in RECEIVING:
-        for queue in queues(target):
-            for size in (1, 8, 33, 64, target.port.mtu + 1):
-                for shape in mixtures(target, size):
-                    yield rc(operation, [mem(sum(segment.length for segment in shape))], shape, queue)
+def too_long(cases: Cases) -> Iterator[Scenario]:
+    """Messages that are a byte longer than the list that they come to, which has null segments only, or also."""
+    for size in (1, 32, 64, cases.target.port.mtu, 65536):
+        lists: tuple[tuple[Segment, ...], ...] = ((null(size),), (mem(16), null(size)), (null(size), mem(16)))
+        for queue in (Queue.RQ, Queue.SRQ):
+            for scatter in lists:
+                if len(scatter) <= capabilities(cases.target).max_sge:
+                    yield Scenario(Transport.RC, Operation.SEND, (mem(total(scatter) + 1),), scatter, queue)
+        yield Scenario(Transport.XRC, Operation.SEND, (mem(size + 1),), (null(size),), Queue.SRQ)
 
 
-def receive_unused(target: Target) -> Iterable[Scenario]:
-    """A WRITE with immediate consumes a receive whose list it does not touch."""
-    for queue in queues(target):
-        yield rc(Operation.RDMA_WRITE_WITH_IMM, [mem(64)], [null(64)], queue)
+def read_back(cases: Cases) -> Iterator[Scenario]:
+    """What could show data that was written to the null MR before: it is gathered again, on each transport."""
+    for transport in Transport:
+        queue = Queue.SRQ if transport is Transport.XRC else Queue.RQ
+        header = GRH_LENGTH if transport is Transport.UD else 0
+        sizes = [1, 8, 32, 33, 64, cases.target.port.mtu]
+        if transport is not Transport.UD:
+            sizes += [4096, 65536]
+            for size in sizes:
+                yield Scenario(transport, Operation.RDMA_WRITE, (null(size),), (), queue)
+        for size in sizes:
+            yield Scenario(transport, Operation.SEND, (null(size),), (mem(header + size),), queue)
 
 
-def response_alone(target: Target) -> Iterable[Scenario]:
-    for size in sizes(target):
-        yield rc(Operation.RDMA_READ, (), [null(size)])
+def write_by_response(scenario: Scenario) -> Scenario:
+    """Before `scenario`: the response of an RDMA READ goes to the addresses that it gathers from."""
+    transport = scenario.transport if scenario.transport is Transport.XRC else Transport.RC
+    return replace(scenario, transport=transport, operation=Operation.RDMA_READ, gather=(), scatter=scenario.gather)
 
 
-def response_mixed(target: Target) -> Iterable[Scenario]:
-    assert target.device.limits is not None
-    most = max(1, target.device.limits.max_sge_rd)
-    for size in (1, 8, 33, 64, target.port.mtu + 1):
-        for shape in mixtures(target, size):
-            if len(shape) <= most:
-                yield rc(Operation.RDMA_READ, (), shape)
-
-
-def atomic_result(target: Target) -> Iterable[Scenario]:
-    assert target.device.limits is not None
-    if target.device.limits.atomic != "NONE":
-        for operation in (Operation.CMP_AND_SWP, Operation.FETCH_AND_ADD):
-            yield rc(operation, (), [null(ATOMIC_LENGTH)])
-
-
-def scatter_mixed(target: Target) -> Iterable[Scenario]:
-    yield from receive_mixed(target)
-    yield from response_mixed(target)
-
-
-def scatter(target: Target) -> Iterable[Scenario]:
-    """Every scenario that writes into a null segment."""
-    yield from receive_alone(target)
-    yield from receive_unused(target)
-    yield from response_alone(target)
-    yield from atomic_result(target)
-    yield from scatter_mixed(target)
-
-
-def everything(target: Target) -> Iterable[Scenario]:
-    yield from read_alone(target)
-    yield from read_mixed(target)
-    yield from scatter(target)
-
-
-def too_long(target: Target) -> Iterable[Scenario]:
-    """Messages that are a byte longer than the list of null segments that they come to."""
-    for queue in queues(target):
-        for size in (1, 32, 64, target.port.mtu):
-            yield rc(Operation.SEND, [mem(size + 1)], [null(size)], queue)
-
-
-def far_addresses(target: Target) -> Iterable[Scenario]:
-    """Null segments at addresses where nothing is, mildest first."""
-    for address in (Address.UNMAPPED, Address.TOP, Address.ZERO):
-        for size in (1, 64, target.port.mtu + 1):
-            yield reading(Operation.SEND, [null(size, address)])
-            yield reading(Operation.RDMA_WRITE, [null(size, address)])
-            yield rc(Operation.RDMA_READ, (), [null(size, address)])
-            for queue in queues(target):
-                yield rc(Operation.SEND, [mem(size)], [null(size, address)], queue)
-        if target.device.limits is not None and target.device.limits.atomic != "NONE":
-            yield rc(Operation.FETCH_AND_ADD, (), [null(ATOMIC_LENGTH, address)])
-
-
-def kinds_of_work_request(target: Target) -> Iterable[Scenario]:
-    """Each operation that the device offers, null wherever a local key stands."""
-    for operation in GATHERING:
-        yield reading(operation, [null(64)])
-    for queue in queues(target):
-        for operation in RECEIVING:
-            yield rc(operation, [mem(64)], [null(64)], queue)
-    yield rc(Operation.RDMA_READ, (), [null(64)])
-    yield from atomic_result(target)
+def write_by_receive(scenario: Scenario) -> Scenario:
+    """Before `scenario`: a message is received at the addresses that it gathers from."""
+    header = GRH_LENGTH if scenario.transport is Transport.UD else 0
+    return replace(
+        scenario, operation=Operation.SEND, gather=(mem(scenario.length),), scatter=(null(header + scenario.length),)
+    )

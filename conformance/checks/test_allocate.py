@@ -2,20 +2,25 @@
 """ibv_alloc_null_mr gives a null MR whose lkey is valid and whose length is the longest."""
 
 import errno
+import threading
 from collections.abc import Callable
 
 import pytest
+from pyverbs.mr import MR
+from pyverbs.pyverbs_error import PyverbsError
 
 from conformance.checks import tables
 from conformance.outcome import MEMORY
-from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Scenario, Transport, mem, null
+from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Scenario, Side, Transport, mem, null
 from conformance.verbs.bench import Bench
+from conformance.verbs.memory import LOCAL_AND_REMOTE
 from conformance.verbs.null_mr import NullMR, NullMRError, errno_name
 from conformance.verdicts import Failure, LackingError
 
 SIZE_MAX = 2**64 - 1
 RC = LinkKind(Transport.RC, Queue.RQ, Post.POST_SEND, Poll.POLL_CQ)
 MANY = 64
+THREADS, ROUNDS = 4, 50
 
 
 @pytest.mark.clause("allocate/returns-mr")
@@ -27,8 +32,21 @@ def test_an_mr_comes_back_tied_to_its_pd_and_context(bare_bench: Bench) -> None:
         if bench.target.null_mr == "required":
             raise Failure(f"{bench.where}\n{error}\n=> its entry in providers.yaml says null_mr: required") from None
         raise LackingError(f"{error}; its entry promises {bench.target.null_mr}") from None
-    fields = null_mr.fields
+    _is_tied(bench, null_mr)
     null_mr.close()
+
+
+@pytest.mark.clause("allocate/returns-mr")
+def test_an_mr_of_another_pd_is_tied_to_that(bench: Bench) -> None:
+    sibling = bench.sibling()
+    try:
+        _is_tied(sibling, NullMR(sibling.pd))
+    finally:
+        sibling.close()
+
+
+def _is_tied(bench: Bench, null_mr: NullMR) -> None:
+    fields = null_mr.fields
     if not fields.same_pd or not fields.same_context:
         raise Failure(f"{bench.where}\n=> mr->pd or mr->context is not that of the PD it was allocated on: {fields}")
 
@@ -43,8 +61,14 @@ def test_length_is_the_longest(bench: Bench) -> None:
 
 
 @pytest.mark.clause("allocate/max-length")
-@tables.over(tables.far_addresses)
+@tables.where(tables.names_no_memory)
 def test_it_covers_every_address(bench: Bench, scenario: Scenario) -> None:
+    bench.check(scenario)
+
+
+@pytest.mark.clause("allocate/max-length")
+@tables.over(tables.longest)
+def test_it_covers_the_longest_message(bench: Bench, scenario: Scenario) -> None:
     bench.check(scenario)
 
 
@@ -52,6 +76,18 @@ def test_it_covers_every_address(bench: Bench, scenario: Scenario) -> None:
 @tables.over(tables.kinds_of_work_request)
 def test_lkey_is_accepted_by_every_kind_of_work_request(bench: Bench, scenario: Scenario) -> None:
     bench.check(scenario)
+
+
+@pytest.mark.clause("allocate/lkey-valid")
+def test_lkey_outlives_ordinary_mrs_and_other_pds(bench: Bench) -> None:
+    bench.control(RC)
+    null_mr = NullMR(bench.pd)
+    address = bench.arenas[Side.REQUESTER].address
+    MR(bench.pd, 4096, LOCAL_AND_REMOTE & bench.access, address=address).close()
+    _works(bench, null_mr)
+    bench.sibling().close()
+    _works(bench, null_mr)
+    null_mr.close()
 
 
 def _works(bench: Bench, null_mr: NullMR) -> None:
@@ -90,6 +126,34 @@ def test_they_live_side_by_side_on_several(bench: Bench, apart: Callable[[Bench]
     finally:
         for other in others:
             other.close()
+
+
+@pytest.mark.clause("allocate/coexist")
+def test_threads_allocate_and_free_beside_each_other(bench: Bench) -> None:
+    """On one PD, each thread holding a few at a time; afterwards those that were there before still work."""
+    problems: list[BaseException] = []
+    start = threading.Barrier(THREADS)
+
+    def allocate_and_free() -> None:
+        try:
+            start.wait()
+            for _ in range(ROUNDS):
+                for null_mr in [NullMR(bench.pd) for _ in range(4)]:
+                    null_mr.close()
+        except (NullMRError, PyverbsError) as problem:
+            problems.append(problem)
+
+    before = _another(bench, 2)
+    threads = [threading.Thread(target=allocate_and_free) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if problems:
+        raise Failure(f"{bench.where}\n=> {THREADS} threads allocate and free null MRs on one PD: {problems[0]}")
+    _works(bench, before)
+    _works(bench, bench.null_mr)
+    before.close()
 
 
 @pytest.mark.clause("allocate/fails-cleanly")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """ibv_dereg_mr frees a null MR, and nothing else."""
 
+import random
+import subprocess
+import sys
 from itertools import product
 
 import pytest
@@ -8,16 +11,18 @@ from pyverbs.mr import MR
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.checks import tables
+from conformance.config import REFERENCE
 from conformance.outcome import MEMORY
 from conformance.scenarios import Operation, Side, mem, null
 from conformance.verbs.bench import Bench
 from conformance.verbs.closing import close
 from conformance.verbs.memory import LOCAL_AND_REMOTE
-from conformance.verbs.null_mr import NullMR, errno_name
-from conformance.verbs.resources import held
-from conformance.verdicts import Failure
+from conformance.verbs.null_mr import NullMR, NullMRError, errno_name
+from conformance.verbs.resources import held, kernel_mrs
+from conformance.verdicts import BrokenError, Failure
 
 ROUNDS, LOOP = 4, 256
+THOUSAND = 1000
 SMALLEST_LEAK = 16
 """Bytes per null MR: malloc hands out no less."""
 
@@ -83,6 +88,40 @@ def test_ordinary_mrs_go_on_working(bench: Bench) -> None:
         raise Failure(f"{bench.where}\n=> {text}") from None
 
 
+@pytest.mark.clause("free/leaves-others")
+def test_a_thousand_are_freed_in_any_order_while_the_rest_work(bench: Bench) -> None:
+    """On one PD, on others of the same context and on other contexts; traffic through survivors goes on in between."""
+    benches = [bench, bench.sibling(), Bench(bench.target), Bench(bench.target)]
+    chance = random.Random(THOUSAND)
+    try:
+        null_mrs = [(owner, NullMR(owner.pd)) for owner in chance.choices(benches, weights=(7, 1, 1, 1), k=THOUSAND)]
+        chance.shuffle(null_mrs)
+        while null_mrs:
+            for _, null_mr in null_mrs[:100]:
+                close(null_mr)
+            null_mrs = null_mrs[100:]
+            for owner, null_mr in chance.sample(null_mrs, min(8, len(null_mrs))):
+                owner.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+                owner.check(tables.rc(Operation.SEND, [mem(72)], [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+    finally:
+        for other in benches[1:]:
+            other.close()
+
+
+@pytest.mark.clause("free/no-leak")
+def test_a_process_that_dies_with_them_leaves_nothing(bench: Bench) -> None:
+    device = bench.target.device
+    simulated = [str(int(device.name.removeprefix("ref")) + 1)] if device.driver == REFERENCE else []
+    command = [sys.executable, "-m", "conformance.verbs.orphan", device.name, "16", *simulated]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode or not done.stdout.strip().isdigit():
+        raise BrokenError(f"{bench.where}: a process that allocates 16 null MRs did not end well:\n{done.stderr}")
+    left = kernel_mrs(device.name, int(done.stdout))
+    if left:
+        raise Failure(f"{bench.where}\n=> {left} kernel MRs of process {done.stdout.strip()} are left after its end")
+    bench.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY)
+
+
 @pytest.mark.clause("free/no-leak")
 def test_a_loop_of_alloc_and_free_holds_nothing_back(bench: Bench) -> None:
     """The least growth of several rounds counts, as other parts of the process allocate too."""
@@ -90,8 +129,12 @@ def test_a_loop_of_alloc_and_free_holds_nothing_back(bench: Bench) -> None:
     growth = []
     for _ in range(ROUNDS):
         before = held(device)
-        for _ in range(LOOP):
-            close(NullMR(bench.pd))
+        for number in range(LOOP):
+            try:
+                close(NullMR(bench.pd))
+            except NullMRError as error:
+                text = f"after {number} times ibv_alloc_null_mr and ibv_dereg_mr: {error}"
+                raise Failure(f"{bench.where}\n=> {text}") from None
         after = held(device)
         growth.append((after.heap - before.heap, after.fds - before.fds, (after.kernel or 0) - (before.kernel or 0)))
     heap, fds, kernel = (min(column) for column in zip(*growth, strict=True))

@@ -4,7 +4,7 @@
 import pytest
 
 from conformance.checks import tables
-from conformance.inventory import Target
+from conformance.matrix import capabilities
 from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, mem
 from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 
@@ -17,10 +17,9 @@ REMOTE = {
 }
 
 
-def remote_operations(target: Target) -> list[Scenario]:
+def remote_operations(cases: tables.Cases) -> list[Scenario]:
     """Each operation that names memory by rkey, as far as the device has it."""
-    assert target.device.limits is not None
-    atomics = target.device.limits.atomic != "NONE"
+    atomics = capabilities(cases.target).atomics
     return [scenario for operation, scenario in REMOTE.items() if atomics or not operation.is_atomic]
 
 

@@ -79,9 +79,10 @@ def test_bind_fails(bench: Bench, mw_type: int, length: int) -> None:
 @pytest.mark.clause("misuse/bind-harmless")
 @pytest.mark.parametrize("peer", windows.PEER)
 @pytest.mark.parametrize("key", windows.KEYS, ids=windows.KEYS.get)
+@pytest.mark.parametrize("length", [0, *windows.LENGTHS], ids=str)
 @pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
-def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, key: str, peer: str) -> None:
-    with windows.bound(bench, mw_type, 4096) as window:
+def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, length: int, key: str, peer: str) -> None:
+    with windows.bound(bench, mw_type, length) as window:
         window.try_as_peer(windows.PEER[peer], key)
 
 

@@ -7,6 +7,7 @@ from tabulate import tabulate
 
 from conformance.report.results import Results
 from conformance.verdicts import Verdict
+from conformance.waivers import Review
 
 
 def table(results: Results) -> str:
@@ -19,7 +20,7 @@ def table(results: Results) -> str:
 
 def overall(counts: dict[Verdict, int]) -> Verdict:
     """The verdict that decides: the worst; SKIPPED only if nothing else came."""
-    for verdict in (Verdict.FAIL, Verdict.BROKEN, Verdict.PASS, Verdict.WAIVED, Verdict.OBSERVED):
+    for verdict in (Verdict.FAIL, Verdict.BROKEN, Verdict.WAIVED, Verdict.PASS, Verdict.OBSERVED):
         if counts.get(verdict):
             return verdict
     return Verdict.SKIPPED
@@ -39,3 +40,10 @@ def observations(results: Results) -> Iterator[str]:
     for result in results.results:
         if result.verdict is Verdict.OBSERVED:
             yield f"{result.target}: {result.clause}: {result.text}"
+
+
+def waivers(reviewed: Review) -> Iterator[str]:
+    """One line for each waiver that did something, has nothing to do here, or should be mended."""
+    yield from (f"waiver {line}" for line in reviewed.used)
+    yield from (f"waiver not used {line}" for line in reviewed.idle)
+    yield from (f"STALE WAIVER {line}" for line in reviewed.stale)

@@ -12,11 +12,13 @@ from pyverbs.device import Context
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
+from conformance.containment import limit, watch
 from conformance.inventory import Target
 from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
 from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
+    LONGEST_CONTROL,
     Address,
     Completion,
     LinkKind,
@@ -36,18 +38,18 @@ from conformance.scenarios import (
 )
 from conformance.verbs.closing import close
 from conformance.verbs.completions import CompletionQueue
-from conformance.verbs.link import Link, WorkRequest, operations
+from conformance.verbs.link import Link, UnsupportedError, WorkRequest, operations
 from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena, Unmapped
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR, errno_name
-from conformance.verdicts import BrokenError, Failure
+from conformance.verdicts import BrokenError, Failure, LackingError
 
 CONTROL_LENGTH = 64
 FEW_SGES = 4
-LONGEST_CONTROL = 1 << 26
-"""Bytes: a longer scenario is not repeated on ordinary memory."""
 SHORT_WAIT = 0.05
 """Seconds that one side's completion is waited for once the other side is known to have failed."""
+UNRELIABLE_WAIT = 0.2
+"""Seconds in which a UC WRITE must have arrived."""
 LOSSES_BEFORE_IMPATIENCE = 3
 REFUSED_REMOTELY = frozenset(
     {"IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_OP_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_INV_RD_REQ_ERR"}
@@ -74,11 +76,11 @@ class Run:
 def control_scenarios(kind: LinkKind, offered: Iterable[Operation]) -> tuple[Scenario, ...]:
     """One work request on ordinary memory for each operation of a kind of link."""
     scenarios = []
-    header = (mem(GRH_LENGTH),) if kind.transport is Transport.UD else ()
+    header = GRH_LENGTH if kind.transport is Transport.UD else 0
     for operation in offered:
         length = ATOMIC_LENGTH if operation.is_atomic else CONTROL_LENGTH
         gather = (mem(length),) if operation.is_send or operation.is_write else ()
-        scatter = () if operation is Operation.RDMA_WRITE else (*header, mem(length))
+        scatter = () if operation is Operation.RDMA_WRITE else (mem(header + length),)
         scenarios.append(Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll))
     return tuple(scenarios)
 
@@ -90,13 +92,14 @@ class Bench:
     no check inherits another one's queue pair in error. Raises BrokenError if the target cannot be opened.
     """
 
-    def __init__(self, target: Target, context: Context | None = None) -> None:
+    def __init__(self, target: Target, context: Context | None = None, control_only: bool = False) -> None:
         self.target = target
+        self.control_only = control_only
         if target.broken:
             raise BrokenError(f"{target.id}: {target.broken}")
         self._owns_context = context is None
         self._links: dict[tuple[LinkKind, int], Link] = {}
-        self._controls: dict[LinkKind, BrokenError | None] = {}
+        self._controls: dict[LinkKind, BrokenError | UnsupportedError | None] = {}
         self._unmapped = Unmapped()
         self._wr_ids = itertools.count(1)
         self._null_mr: NullMR | None = None
@@ -137,7 +140,8 @@ class Bench:
         """The target as failure texts show it."""
         port, gid = self.target.port, self.target.gid
         address = f"GID {gid.index} ({gid.type}, {gid.gid})" if gid else f"LID {port.lid:#x}"
-        return f"{self.target.id} ({self.target.device.driver}), {address}, MTU {port.mtu}"
+        settings = f", with {self.target.settings}" if self.target.settings else ""
+        return f"{self.target.id} ({self.target.device.driver}), {address}, MTU {port.mtu}{settings}"
 
     def offered(self, transport: Transport) -> tuple[Operation, ...]:
         return operations(self.target, transport)
@@ -168,25 +172,47 @@ class Bench:
         link.close()
 
     def control(self, kind: LinkKind) -> None:
-        """Drive this kind of link with ordinary memory, once. Raises BrokenError if that does not pass."""
+        """Drive this kind of link with ordinary memory, once.
+
+        Raises BrokenError if that does not pass, UnsupportedError if the device has no such link.
+        """
         if kind not in self._controls:
-            self._controls[kind] = None
+            self._controls[kind] = self._try_control(kind)
+        problem = self._controls[kind]
+        if problem is not None:
+            raise problem
+
+    def _try_control(self, kind: LinkKind) -> BrokenError | UnsupportedError | None:
+        try:
             for scenario in control_scenarios(kind, self.offered(kind.transport)):
                 run = self.run(scenario)
                 if run.findings:
                     text = "the control, ordinary memory only, does not pass"
-                    self._controls[kind] = BrokenError(f"{text}\n{self.text(run, run.findings)}")
-                    break
-        broken = self._controls[kind]
-        if broken is not None:
-            raise broken
+                    return BrokenError(f"{text}\n{self.text(run, run.findings)}")
+        except (BrokenError, UnsupportedError) as problem:
+            return problem
+        return None
+
+    def has(self, kind: LinkKind) -> bool:
+        """Does the device have this kind of link? Raises BrokenError where it has, but the control does not pass."""
+        try:
+            self.control(kind)
+        except UnsupportedError:
+            return False
+        return True
 
     def check(self, scenario: Scenario, *aspects: Aspect, null_mr: NullMR | None = None) -> None:
         """Run a scenario and fail on what it shows about `aspects`; that it was accepted always counts.
 
-        Raises Failure with the whole proof; BrokenError where the control does not pass; UnsupportedError.
+        A bench that is `control_only` runs it on ordinary memory instead, and all aspects count.
+        Raises Failure with the whole proof; BrokenError where the control does not pass; LackingError where the device
+        has no such link or its limits are too small.
         """
+        self._require(scenario)
         self.control(scenario.link)
+        if self.control_only:
+            self._check_model(scenario.on_ordinary_memory())
+            return
         run = self.run(scenario, null_mr.lkey if null_mr else None)
         findings = tuple(found for found in run.findings if found.aspect in (Aspect.ACCEPTED, *aspects))
         if not findings:
@@ -194,12 +220,29 @@ class Bench:
         text = self.text(run, findings)
         ordinary = scenario.on_ordinary_memory()
         if scenario.length > LONGEST_CONTROL:
-            raise Failure(text)
+            raise Failure(text, scenario)
         control = self.run(ordinary)
         if control.findings:
             broken = "the same work request fails on ordinary memory too"
             raise BrokenError(f"{broken}\n{self.text(control, control.findings)}\nWith the null MR:\n{text}")
-        raise Failure(f"{text}\ncontrol: the same work request on ordinary memory ends as it must")
+        raise Failure(f"{text}\ncontrol: the same work request on ordinary memory ends as it must", scenario)
+
+    def _require(self, scenario: Scenario) -> None:
+        limits = self.target.device.limits
+        assert limits is not None
+        if scenario.length > self.target.port.max_msg_sz:
+            raise LackingError(f"{self.target.id} takes messages of {self.target.port.max_msg_sz} bytes (max_msg_sz)")
+        if max(len(scenario.gather), len(scenario.scatter)) > limits.max_sge:
+            raise LackingError(f"{self.target.id} takes lists of {limits.max_sge} segments (max_sge)")
+
+    def _check_model(self, scenario: Scenario) -> None:
+        """Does the prediction hold on ordinary memory? Raises Failure if not: the device or the model is wrong."""
+        if scenario.length > LONGEST_CONTROL:
+            raise LackingError(f"a message of {scenario.length} bytes is too long for ordinary memory")
+        run = self.run(scenario)
+        if run.findings:
+            text = "the model's prediction does not hold on ordinary memory"
+            raise Failure(f"{text}\n{self.text(run, run.findings)}", scenario)
 
     def text(self, run: Run, findings: tuple[Finding, ...]) -> str:
         lines = [self.where, describe(run.scenario, run.layout, run.addresses)]
@@ -245,7 +288,8 @@ class Bench:
         if lkey is None:
             lkey = self.null_mr.lkey if scenario.has_null else 0
         remote = self._remote(layout, rkey, address)
-        outcome, addresses = self._execute(link, scenario, layout, prediction, lkey, remote)
+        with watch.over(limit(self.target.timeout), str(scenario)):
+            outcome, addresses = self._execute(link, scenario, layout, prediction, lkey, remote)
         run = Run(scenario, layout, prediction, outcome, addresses)
         if scenario.is_too_long or refused is not None or run.findings:
             self.drop(link)
@@ -280,10 +324,18 @@ class Bench:
         else:
             received = tuple(link.responder_cq.poll())
         sent += tuple(link.requester_cq.poll())
+        if scenario.transport is Transport.UC and scenario.operation is Operation.RDMA_WRITE:
+            self._settle(layout, prediction)
         if not sent or (scenario.operation.consumes_receive and not received):
             self._losses += 1
         completions = {Side.REQUESTER: sent, Side.RESPONDER: received}
         return Outcome(completions, self._memory(layout), waited=timeout), addresses
+
+    def _settle(self, layout: Plan, prediction: Prediction) -> None:
+        """Wait for data of which no completion tells: a UC WRITE completes when it is sent (IBTA 9.8)."""
+        deadline = time.monotonic() + UNRELIABLE_WAIT
+        while self._memory(layout) != prediction.after and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     @property
     def patience(self) -> float:

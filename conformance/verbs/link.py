@@ -167,6 +167,7 @@ class Link:
         return self._create_qp_ex(qp_type, cq, srq, cap, post)
 
     def _create_qp_ex(self, qp_type: int, cq: CompletionQueue, srq: SRQ | None, cap: QPCap, post: Post) -> QP:
+        by_wr = post is not Post.POST_SEND
         attr = QPInitAttrEx(
             qp_type=qp_type,
             scq=cq.cq,
@@ -174,13 +175,10 @@ class Link:
             srq=srq,
             cap=cap,
             pd=self._pd,
-            comp_mask=e.IBV_QP_INIT_ATTR_PD,
+            comp_mask=e.IBV_QP_INIT_ATTR_PD | (e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS if by_wr else 0),
+            send_ops_flags=self._send_ops() if by_wr else 0,
         )
-        if post is Post.POST_SEND:
-            return QP(self._context, attr)
-        attr.comp_mask |= e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
-        attr.send_ops_flags = self._send_ops()
-        return QPEx(self._context, attr)
+        return (QPEx if by_wr else QP)(self._context, attr)
 
     def _send_ops(self) -> int:
         flags = 0

@@ -54,7 +54,7 @@ class Arena:
         assert self.mr is not None
         return int(self.mr.rkey)
 
-    def write(self, image: bytes, offset: int = 0) -> None:
+    def write(self, image: bytes | bytearray, offset: int = 0) -> None:
         assert self._memory is not None
         self._memory[offset : offset + len(image)] = image
 

@@ -23,12 +23,15 @@ def held(device: str) -> Held:
     return Held(shim.heap_in_use(), len(os.listdir("/proc/self/fd")), kernel_mrs(device))
 
 
-def kernel_mrs(device: str) -> int | None:
-    """How many MRs the kernel keeps for this process (rdma-resource(8)). None without the rdma tool or the device."""
+def kernel_mrs(device: str, pid: int | None = None) -> int | None:
+    """How many MRs the kernel keeps for a process, this one if None (rdma-resource(8)).
+
+    None without the rdma tool, or if the kernel does not know the device.
+    """
     tool = shutil.which("rdma", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if tool is None or not os.path.exists(f"/sys/class/infiniband/{device}"):
         return None
     shown = subprocess.run([tool, "-j", "resource", "show", "mr", "dev", device], capture_output=True, check=False)
     if shown.returncode:
         return None
-    return int(sum(entry.get("pid") == os.getpid() for entry in json.loads(shown.stdout or "[]")))
+    return int(sum(entry.get("pid") == (pid or os.getpid()) for entry in json.loads(shown.stdout or "[]")))

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Self-contained HTML pages: one file, no script, nothing from the network."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from pathlib import Path
+
+import jinja2
+
+from conformance.clauses import BY_ID, CLAUSES
+from conformance.report.compare import REGRESSIONS, Change, Comparison, Kind
+from conformance.report.document import Report, Run, TargetFacts
+from conformance.report.junit import summary
+from conformance.report.results import Result
+from conformance.report.terminal import overall
+from conformance.scenarios import Operation, Poll, Post, Queue, Scenario, Segment, Transport
+from conformance.verdicts import Verdict
+
+BAD = (Verdict.FAIL, Verdict.BROKEN)
+SHOWN_WHOLE = 200
+"""How many failures a page shows with their whole text, shared out among the clauses; at least one each."""
+SHOWN_IN_A_LINE = 2000
+"""How many more have a line; beyond that only results.json has them."""
+LONGEST_PROGRAM = 1 << 18
+"""Characters of a reproducer that a page takes in."""
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    undefined=jinja2.StrictUndefined,
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Equal neighbours of a segment list, as one piece of a bar. `weight` is its share of the bar's width."""
+
+    segment: Segment
+    count: int
+
+    @property
+    def weight(self) -> float:
+        return round(1 + math.log2(1 + self.segment.length * self.count), 1)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A scenario as it is drawn."""
+
+    scenario: Scenario
+    gather: tuple[Piece, ...]
+    scatter: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One failure with everything that there is to show."""
+
+    result: Result
+    bars: Bars | None
+    program: str
+
+
+@dataclass(frozen=True)
+class Trait:
+    """How often checks of a clause failed with one value of what decides a path."""
+
+    name: str
+    value: str
+    bad: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """The failures of one clause on one target."""
+
+    target: str
+    clause: str
+    requirement: str
+    source: str
+    verdict: Verdict
+    bad: int
+    total: int
+    traits: tuple[Trait, ...]
+    shown: tuple[Shown, ...]
+    lines: tuple[tuple[str, str], ...]
+    left: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Some checks: how many there are, how they ended, and the verdict that decides."""
+
+    counts: Counter[Verdict]
+
+    @property
+    def verdict(self) -> Verdict:
+        return overall(self.counts)
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
+
+    @property
+    def bad(self) -> int:
+        return sum(self.counts[verdict] for verdict in BAD)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Checks by path: a row for each transport and operation, a column for each queue and API. None: not tried."""
+
+    name: str
+    columns: tuple[tuple[str, str, str], ...]
+    rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
+
+
+def render(report: Report, folder: Path | None = None, clean: Callable[[str], str] = str) -> str:
+    """The page of a report.
+
+    `folder` is where relative paths of reproducers begin (None: the page takes none in); `clean` is applied to their
+    text.
+    """
+    results = list(report.results)
+    targets = list(dict.fromkeys(result.target for result in results))
+    facts = {target.id: target for target in report.targets}
+    by_target = {target: [r for r in results if r.target == target] for target in targets}
+    by_clause: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        by_clause.setdefault((result.clause, result.target), []).append(result)
+    return _ENVIRONMENT.get_template("report.html.j2").render(
+        report=report,
+        total=_cell(results) if results else None,
+        targets=[(target, facts.get(target), _cell(of)) for target, of in by_target.items()],
+        untried=[target for target in facts.values() if target.id not in by_target],
+        troubles=_troubles(by_clause, lambda result: clean(_program(result, folder)) if folder else ""),
+        matrix=_matrix(by_clause, targets),
+        coverage=list(_coverage(by_target)),
+        remarks=[(verdict, _remarks(results, verdict)) for verdict in _REMARKED],
+        Verdict=Verdict,
+        vendor=_vendor,
+        duration=duration,
+        run_facts=run_facts,
+    )
+
+
+def _vendor(facts: TargetFacts) -> str:
+    return f"{facts.vendor_id:#06x}:{facts.vendor_part_id}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _cell(results: Iterable[Result]) -> Cell:
+    return Cell(Counter(result.verdict for result in results))
+
+
+def scenario_of(result: Result) -> Scenario | None:
+    """None where a check has no scenario, or one that this version of the suite cannot read."""
+    try:
+        return Scenario.parse(result.scenario)
+    except ValueError:
+        return None
+
+
+def bars(scenario: Scenario) -> Bars:
+    return Bars(scenario, _pieces(scenario.gather), _pieces(scenario.scatter))
+
+
+def _pieces(segments: Sequence[Segment]) -> tuple[Piece, ...]:
+    return tuple(Piece(segment, len(list(equal))) for segment, equal in groupby(segments))
+
+
+def _troubles(by_clause: dict[tuple[str, str], list[Result]], program: Callable[[Result], str]) -> list[Trouble]:
+    """FAIL before BROKEN, then in the order of the page."""
+    wrong = {
+        (verdict, clause, target): (bad, of)
+        for (clause, target), of in by_clause.items()
+        for verdict in BAD
+        if (bad := [result for result in of if result.verdict is verdict])
+    }
+    share = max(1, SHOWN_WHOLE // max(1, len(wrong)))
+    line_share = SHOWN_IN_A_LINE // max(1, len(wrong))
+    order = sorted(wrong, key=lambda key: (BAD.index(key[0]), key[2], _place(key[1])))
+    return [_trouble(key, *wrong[key], min(share, 10), line_share, program) for key in order]
+
+
+def _trouble(
+    key: tuple[Verdict, str, str],
+    bad: list[Result],
+    of: list[Result],
+    whole: int,
+    lines: int,
+    program: Callable[[Result], str],
+) -> Trouble:
+    """`whole` failures with all there is, `lines` more in short; `program` gives a failure's reproducer."""
+    verdict, clause, target = key
+    known = BY_ID.get(clause)
+    return Trouble(
+        target=target,
+        clause=clause,
+        requirement=known.requirement if known else "(a clause that this version of the suite does not have)",
+        source=known.source if known else "",
+        verdict=verdict,
+        bad=len(bad),
+        total=len(of),
+        traits=_traits(bad, of),
+        # The first brings its program along, so that the page can be handed on alone.
+        shown=tuple(_shown(result, program(result) if result is bad[0] else "") for result in bad[:whole]),
+        lines=tuple((_name(result), summary(result.text)) for result in bad[whole : whole + lines]),
+        left=max(0, len(bad) - whole - lines),
+    )
+
+
+def _name(result: Result) -> str:
+    return result.scenario or result.nodeid.partition("::")[2]
+
+
+def _shown(result: Result, program: str) -> Shown:
+    scenario = scenario_of(result)
+    return Shown(result, bars(scenario) if scenario else None, program)
+
+
+def _program(result: Result, folder: Path) -> str:
+    """The text of a result's reproducer; empty if it has none, or if that is gone."""
+    if not result.reproducer:
+        return ""
+    # As written, relative to where pytest ran; or beside the results, wherever they were copied to.
+    written = Path(result.reproducer)
+    for path in (folder / written.parent.name / written.name, written):
+        if path.is_file():
+            return path.read_text(encoding="utf-8", errors="replace")[:LONGEST_PROGRAM]
+    return ""
+
+
+def _traits(bad: list[Result], of: list[Result]) -> tuple[Trait, ...]:
+    """What the failures have in common: parts of the path on which they are not spread evenly."""
+    failed = [scenario for result in bad if (scenario := scenario_of(result))]
+    tried = [scenario for result in of if (scenario := scenario_of(result))]
+    traits = []
+    for name, kind in _PATH.items():
+        wrong = Counter(getattr(scenario, name) for scenario in failed)
+        total = Counter(getattr(scenario, name) for scenario in tried)
+        rates = {wrong[value] / total[value] for value in total}
+        if len(total) > 1 and len(rates) > 1:
+            traits += [Trait(name, _words(value), wrong[value], total[value]) for value in kind if total[value]]
+    return tuple(traits)
+
+
+_PATH = {"transport": Transport, "operation": Operation, "queue": Queue, "post": Post, "poll": Poll}
+
+
+def _words(value: Enum) -> str:
+    """APIs by their values, which are the verbs' names; the rest by the names of the verbs' enums."""
+    return str(value.value) if isinstance(value, Post | Poll) else value.name
+
+
+def _matrix(
+    by_clause: dict[tuple[str, str], list[Result]], targets: list[str]
+) -> list[tuple[str, str, str, list[Cell | None]]]:
+    """Clause id, level, requirement and a cell for each target; clauses of which nothing was tried are there too."""
+    known = [(clause.id, clause.level.value, clause.requirement) for clause in CLAUSES]
+    foreign = sorted({clause for clause, _ in by_clause} - BY_ID.keys())
+    return [
+        (id, level, requirement, [_cell(of) if (of := by_clause.get((id, target))) else None for target in targets])
+        for id, level, requirement in (*known, *((id, "", "unknown to this version") for id in foreign))
+    ]
+
+
+def _coverage(by_target: dict[str, list[Result]]) -> Iterable[Coverage]:
+    if len(by_target) > 1:
+        yield from _coverage_of("all targets", [result for of in by_target.values() for result in of])
+    for target, results in by_target.items():
+        yield from _coverage_of(target, results)
+
+
+def _coverage_of(name: str, results: list[Result]) -> Iterable[Coverage]:
+    counts: dict[tuple[Transport, Operation], dict[tuple[Queue, Post, Poll], Counter[Verdict]]] = {}
+    for result in results:
+        scenario = scenario_of(result)
+        if scenario is not None:
+            row = counts.setdefault((scenario.transport, scenario.operation), {})
+            row.setdefault((scenario.queue, scenario.post, scenario.poll), Counter())[result.verdict] += 1
+    paths = [(queue, post, poll) for queue in Queue for post in Post for poll in Poll]
+    columns = [path for path in paths if any(path in row for row in counts.values())]
+    rows = [
+        (
+            f"{transport.name} {operation.name}",
+            tuple(Cell(found[path]) if path in found else None for path in columns),
+        )
+        for transport in Transport
+        for operation in Operation
+        if (found := counts.get((transport, operation)))
+    ]
+    if rows:
+        yield Coverage(name, tuple((q.name, post.value, poll.value) for q, post, poll in columns), tuple(rows))
+
+
+_REMARKED = (Verdict.WAIVED, Verdict.SKIPPED, Verdict.OBSERVED)
+
+
+def _remarks(results: list[Result], verdict: Verdict) -> list[tuple[str, str, str, int]]:
+    """Target, clause, first line of the text and how many checks have it."""
+    counts = Counter((r.target, r.clause, r.text.partition("\n")[0]) for r in results if r.verdict is verdict)
+    return [(*key, number) for key, number in counts.items()]
+
+
+def _place(clause: str) -> tuple[int, str]:
+    known = list(BY_ID)
+    return (known.index(clause) if clause in BY_ID else len(known), clause)
+
+
+def run_facts(run: Run) -> list[tuple[str, str]]:
+    """The circumstances of a run as name and text, without what its targets and libraries say."""
+    about, host = run.circumstances, run.circumstances.machine
+    facts = [
+        ("suite", f"{about.suite} {about.commit}"),
+        ("started", about.started),
+        ("took", duration(run.seconds)),
+        ("pytest", f"exit status {run.exit_status}, arguments: {' '.join(about.arguments) or 'none'}"),
+        ("seed", "" if about.seed is None else str(about.seed)),
+        ("host", host.host),
+        ("system", host.system),
+        ("kernel", host.kernel),
+        ("taint", f"{host.taint_before} before, {host.taint_after} after"),
+        ("Python", host.python),
+        ("memlock", f"{host.memlock} bytes (soft/hard)"),
+        ("variables", " ".join(f"{name}={value}" for name, value in host.variables.items()) or "none"),
+        ("waivers", "; ".join(about.waivers) or "none"),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def render_comparison(
+    comparison: Comparison, old: Report, new: Report, old_name: str, new_name: str, allow_missing: bool = False
+) -> str:
+    """The page of a comparison; the names say which files were compared."""
+    groups = max(1, len({(change.kind, change.result.clause, change.result.target) for change in comparison.changes}))
+    return _ENVIRONMENT.get_template("compare.html.j2").render(
+        comparison=comparison,
+        regression=comparison.has_regression(allow_missing),
+        old=old,
+        new=new,
+        old_name=old_name,
+        new_name=new_name,
+        kinds=list(Kind),
+        regressions=REGRESSIONS,
+        grouped=_grouped,
+        limit=max(1, min(20, SHOWN_WHOLE // groups)),
+    )
+
+
+def _grouped(changes: list[Change]) -> list[tuple[tuple[str, str], list[Change]]]:
+    """Changes by (clause, target)."""
+    groups: dict[tuple[str, str], list[Change]] = {}
+    for change in changes:
+        groups.setdefault((change.result.clause, change.result.target), []).append(change)
+    return list(groups.items())

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A provider that dies or hangs costs one check."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.suite import SuiteRun, run_suite
+
+FATAL = "rc-write-n64-remote-rq-post_send-poll_cq"
+HARMLESS = "rc-read-remote-n64-rq-post_send-poll_cq"
+
+
+def run_fatal(folder: Path, fault: str, *arguments: str) -> SuiteRun:
+    """Two scenarios: in the first the provider dies or hangs, the second comes after it."""
+    providers = folder / "providers.yaml"
+    providers.write_text("providers:\n  lab: {driver: reference, null_mr: required, timeout: 0.2}\n")
+    return run_suite(
+        "--reference",
+        f"--reference-fault={fault}",
+        f"--providers={providers}",
+        f"--scenario={FATAL}",
+        f"--scenario={HARMLESS}",
+        *arguments,
+        checks=("conformance/checks/test_discard.py",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("crash", "the process died of SIGSEGV inside a verbs call"),
+        ("hang", "a verbs call did not return in time; the process was ended (SIGALRM)"),
+    ],
+)
+def test_the_check_fails_with_clause_and_scenario_and_the_rest_is_run(tmp_path: Path, fault: str, words: str) -> None:
+    run = run_fatal(tmp_path, fault, "-n", "auto")
+    failed = [case for case in run.cases if case.verdict == "FAIL"]
+    assert {case.clause for case in failed} == {"discard/leaves-memory", "discard/completion"}
+    for case in failed:
+        assert case.target == "ref0/1"
+        assert f"=> {words}" in case.text
+        assert "RC RDMA_WRITE of 64 bytes, posted by ibv_post_send, polled by ibv_poll_cq" in case.text
+        assert f"scenario: {FATAL}" in case.text
+        assert "/verbs/bench.py" in case.text
+        assert "/_pytest/" not in case.text
+    assert run.clauses("PASS") == {"discard/leaves-memory", "discard/completion", "discard/read-response"}
+    assert len(run.cases) == 5
+    assert re.search(r"ref0/1 +discard +3 +2 .*FAIL", run.output)
+    assert run.status == 1
+
+
+def test_a_hang_in_one_process_ends_with_the_stack(tmp_path: Path) -> None:
+    run = run_fatal(tmp_path, "hang", "-n0")
+    assert run.status == -14
+    assert "/verbs/bench.py" in run.output

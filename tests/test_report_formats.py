@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""JUnit XML, KTAP and the HTML page of made-up results."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from conformance.clauses import CLAUSES
+from conformance.report import html, junit, ktap
+from conformance.report.document import report_of
+from conformance.scenarios import Scenario
+from conformance.verdicts import Verdict
+from tests.made_up import FAILURE, SCENARIO, report, result, run
+
+EACH = tuple(
+    result(verdict, name=f"test_{verdict.value.lower()}", text=text)
+    for verdict, text in (
+        (Verdict.PASS, ""),
+        (Verdict.FAIL, FAILURE),
+        (Verdict.BROKEN, "port 1 is DOWN"),
+        (Verdict.SKIPPED, "no XRC"),
+        (Verdict.WAIVED, f"known since 28.39 (BUG-7)\n{FAILURE}"),
+        (Verdict.OBSERVED, "it does # not"),
+    )
+)
+
+
+def test_junit_counts_each_verdict_in_the_suite_of_its_target() -> None:
+    tree = ElementTree.fromstring(junit.render(report(*EACH, result(target="ref1/1"))))
+    suites = {suite.get("name"): suite for suite in tree}
+    assert suites.keys() == {"ref0/1", "ref1/1"}
+    counts = {name: suites["ref0/1"].get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "6", "failures": "1", "errors": "1", "skipped": "2"}
+
+
+def test_junit_has_an_element_for_each_verdict_and_the_finding_as_its_message() -> None:
+    cases = {case.get("name"): case for case in ElementTree.fromstring(junit.render(report(*EACH))).iter("testcase")}
+    tags = {str(name)[5:].partition("[")[0]: [child.tag for child in case] for name, case in cases.items()}
+    assert tags == {
+        "pass": ["properties"],
+        "fail": ["properties", "failure"],
+        "broken": ["properties", "error"],
+        "skipped": ["properties", "skipped"],
+        "waived": ["properties", "skipped"],
+        "observed": ["properties", "system-out"],
+    }
+    (failure,) = ElementTree.fromstring(junit.render(report(*EACH))).iter("failure")
+    assert str(failure.get("message")).startswith("responder's canary of scatter[0]: 64 of 64 bytes wrong")
+    assert failure.text == FAILURE
+
+
+def test_junit_tells_clause_target_and_scenario() -> None:
+    (case,) = ElementTree.fromstring(junit.render(report(result(reproducer="r/x.c")))).iter("testcase")
+    properties = {each.get("name"): each.get("value") for each in case.iter("property")}
+    assert properties == {
+        "clause": "discard/receive",
+        "target": "ref0/1",
+        "scenario": SCENARIO,
+        "verdict": "PASS",
+        "reproducer": "r/x.c",
+    }
+    assert case.get("classname") == "ref0/1.discard/receive"
+    assert case.get("file") == "conformance/checks/test_discard.py"
+    assert case.findtext("system-out") == "[[ATTACHMENT|r/x.c]]"
+
+
+def test_junit_stays_xml_whatever_a_text_holds() -> None:
+    text = "a\x00b\x1b[31m <&> \udcff ]]>"
+    (failure,) = ElementTree.fromstring(junit.render(report(result(Verdict.FAIL, text=text)))).iter("failure")
+    assert failure.text == "a\\x00b\\x1b[31m <&> \\xdcff ]]>"
+
+
+def test_ktap_nests_the_checks_of_a_target_below_it() -> None:
+    lines = ktap.render(report(*EACH)).splitlines()
+    assert lines[:5] == ["KTAP version 1", "1..1", "  KTAP version 1", "  # Subtest: ref0/1", "  1..6"]
+    assert lines[-1] == "not ok 1 ref0/1"
+    results = [line.strip() for line in lines if re.match(r"  (not )?ok ", line)]
+    name = f"[ref0/1-{SCENARIO}]"
+    assert results == [
+        f"ok 1 discard/receive test_pass{name}",
+        f"not ok 2 discard/receive test_fail{name}",
+        f"not ok 3 discard/receive test_broken{name} # ERROR port 1 is DOWN",
+        f"ok 4 discard/receive test_skipped{name} # SKIP no XRC",
+        f"ok 5 discard/receive test_waived{name} # SKIP waived: known since 28.39 (BUG-7)",
+        f"ok 6 discard/receive test_observed{name}",
+    ]
+    assert f"  # {FAILURE.splitlines()[2]}" in lines
+
+
+class Page(HTMLParser):
+    """What a page consists of. Fails on tags that do not match."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.attributes: list[tuple[str, str, str]] = []
+        self.tags: Counter[str] = Counter()
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_needs_nothing_but_itself() -> None:
+    text = html.render(report(*EACH))
+    page = Page(text)
+    assert not page.tags.keys() & {"script", "link", "img", "iframe", "object"}
+    assert not [name for _, name, _ in page.attributes if name == "src" or name.startswith("on")]
+    assert all(value.startswith("#") for _, name, value in page.attributes if name == "href")
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_every_link_of_the_page_leads_somewhere() -> None:
+    page = Page(html.render(report(*EACH)))
+    anchors = {value for _, name, value in page.attributes if name == "id"}
+    assert {value[1:] for _, name, value in page.attributes if name == "href"} <= anchors
+
+
+def test_the_page_shows_every_clause_and_every_verdict() -> None:
+    page = Page(html.render(report(*EACH)))
+    for words in (*(clause.id for clause in CLAUSES), *(verdict.value for verdict in Verdict)):
+        assert words in page.text
+    for words in (FAILURE, "port 1 is DOWN", "no XRC", "known since 28.39 (BUG-7)", "it does # not"):
+        assert words in page.text
+
+
+def test_a_scenario_is_drawn_with_its_null_segments_marked() -> None:
+    text = html.render(report(result(Verdict.FAIL)))
+    assert re.search(r'<span style="flex:[\d.]+">memory 72</span>', text)
+    assert re.search(
+        r'<span class="null" style="flex:[\d.]+">null 64</span>\s*<span style="flex:[\d.]+">memory 8<', text
+    )
+    assert "scatter (SRQ)" in text
+
+
+def test_equal_neighbours_are_drawn_as_one_and_the_address_is_told() -> None:
+    drawn = html.bars(Scenario.parse("rc-write-3*n8@zero+m4-remote-rq-post_send-poll_cq"))
+    assert [(piece.segment.length, piece.count) for piece in drawn.gather] == [(8, 3), (4, 1)]
+    failed = result(Verdict.FAIL, scenario="rc-write-3*n8@zero+m4-remote-rq-post_send-poll_cq")
+    text = html.render(report(failed))
+    assert "3 \u00d7 null 8 @zero" in text
+    assert "ordinary memory, named by rkey" in text
+
+
+def test_texts_are_escaped() -> None:
+    text = html.render(report(result(Verdict.FAIL, text="<script>alert(1)</script>")))
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_what_failures_have_in_common_is_told() -> None:
+    rq = SCENARIO.replace("srq", "rq")
+    results = [result(Verdict.FAIL), result(scenario=rq), result(scenario=rq, name="test_more")]
+    page = Page(html.render(report(*results)))
+    assert "queue: RQ 0/2, SRQ 1/1" in re.sub(r"\s+", " ", page.text)
+    assert "poll:" not in page.text
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    assert "No check was run." in Page(html.render(report())).text
+
+
+def test_simulation_and_interruption_are_said_first() -> None:
+    interrupted = replace(run(result(), simulated="the reference device is used"), interrupted=True)
+    page = Page(html.render(report_of((interrupted,))))
+    head = page.text[: page.text.index("Circumstances")]
+    assert "Not hardware." in head
+    assert "Interrupted." in head
+
+
+def test_the_program_of_a_failure_is_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "reproducers").mkdir()
+    (tmp_path / "reproducers" / "x.c").write_text("#include <infiniband/verbs.h>")
+    failed = result(Verdict.FAIL, reproducer="elsewhere/reproducers/x.c")
+    text = html.render(report(failed), tmp_path)
+    assert "#include &lt;infiniband/verbs.h&gt;" in text
+    assert "#include" not in html.render(report(failed))
+    assert "cleaned" in html.render(report(failed), tmp_path, lambda program: "cleaned")
+
+
+def test_a_scenario_or_clause_of_another_version_does_not_stop_the_page() -> None:
+    odd = result(Verdict.FAIL, clause="read/in-reverse", scenario="rc-teleport-n1", text="?")
+    assert "read/in-reverse" in Page(html.render(report(odd))).text
+
+
+@pytest.mark.parametrize("targets", [1, 16])
+def test_a_page_of_3000_failures_stays_below_2_mb(targets: int) -> None:
+    long = FAILURE + "\n" + "x" * 1000
+    results = [
+        result(Verdict.FAIL, CLAUSES[n % 20].id, f"ref{n % targets}/1", text=long, name=f"test_{n}")
+        for n in range(3000)
+    ]
+    assert len(html.render(report(*results)).encode()) < 2_000_000

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What is told of the circumstances, from made-up file systems."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.inventory import Target
+from conformance.report import provenance
+from conformance.verbs.devices import Device, Gid, Port
+
+GID = Gid(3, "0000:0000:0000:0000:0000:ffff:c000:0201", "RoCE v2")
+PORT = Port(1, "ACTIVE", "ETHERNET", 0, 1024, 1 << 30, (GID,))
+DEVICE = Device("mlx5_0", "mlx5", "CA", "28.39.1002", 0x15B3, 4129, None, (PORT,))
+TARGET = Target("lab", DEVICE, PORT, GID, "required", 10)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    """/sys/class/infiniband with mlx5_0 at 0000:17:00.0 on eth2."""
+    infiniband = tmp_path / "class" / "infiniband"
+    pci = tmp_path / "devices" / "0000:17:00.0"
+    pci.mkdir(parents=True)
+    write(infiniband / "mlx5_0" / "board_id", "MT_0000000838\n")
+    write(infiniband / "mlx5_0" / "ports" / "1" / "gid_attrs" / "ndevs" / "3", "eth2\n")
+    (infiniband / "mlx5_0" / "device").symlink_to(pci)
+    (tmp_path / "class" / "net" / "eth2").mkdir(parents=True)
+    return infiniband
+
+
+def pci(sysfs: Path) -> Path:
+    return (sysfs / "mlx5_0" / "device").resolve()
+
+
+def test_a_device_is_told_with_board_address_and_netdev(sysfs: Path, tmp_path: Path) -> None:
+    facts = provenance.target_facts(TARGET, sysfs, tmp_path / "module")
+    assert (facts.id, facts.firmware, facts.vendor_id, facts.mtu) == ("mlx5_0/1", "28.39.1002", 0x15B3, 1024)
+    assert (facts.gid_index, facts.gid_type, facts.gid) == (3, "RoCE v2", GID.gid)
+    assert (facts.board_id, facts.pci_address, facts.netdev) == ("MT_0000000838", "0000:17:00.0", "eth2")
+    assert (facts.function, facts.bond, facts.driver_version) == ("PF", "", "")
+    assert not facts.simulated
+
+
+def test_virtual_functions_are_told_on_both_sides(sysfs: Path) -> None:
+    write(pci(sysfs) / "sriov_numvfs", "4\n")
+    assert provenance.target_facts(TARGET, sysfs).function == "PF with 4 VFs"
+    (pci(sysfs) / "physfn").mkdir()
+    assert provenance.target_facts(TARGET, sysfs).function == "VF"
+
+
+def test_a_bond_is_told_for_its_members_and_for_itself(sysfs: Path) -> None:
+    net = sysfs.parent / "net"
+    write(net / "bond0" / "bonding" / "mode", "802.3ad 4\n")
+    (net / "eth2" / "master").symlink_to(net / "bond0")
+    assert provenance.target_facts(TARGET, sysfs).bond == "bond0 (802.3ad)"
+    write(sysfs / "mlx5_0" / "ports" / "1" / "gid_attrs" / "ndevs" / "3", "bond0\n")
+    assert provenance.target_facts(TARGET, sysfs).bond == "bond0 (802.3ad)"
+
+
+def test_a_netdev_in_a_bridge_is_in_no_bond(sysfs: Path) -> None:
+    net = sysfs.parent / "net"
+    (net / "br0" / "bridge").mkdir(parents=True)
+    (net / "eth2" / "master").symlink_to(net / "br0")
+    assert provenance.target_facts(TARGET, sysfs).bond == ""
+
+
+def test_a_software_device_has_a_netdev_and_no_pci_function(tmp_path: Path) -> None:
+    write(tmp_path / "infiniband" / "mlx5_0" / "parent", "eth0\n")
+    facts = provenance.target_facts(TARGET, tmp_path / "infiniband")
+    assert (facts.netdev, facts.pci_address, facts.function) == ("eth0", "", "")
+
+
+def test_nothing_of_this_machine_is_told_of_a_simulated_device(sysfs: Path) -> None:
+    simulated = replace(TARGET, device=replace(DEVICE, driver="reference"))
+    facts = provenance.target_facts(simulated, sysfs)
+    assert facts.simulated
+    assert (facts.pci_address, facts.netdev, facts.board_id, facts.driver_version) == ("", "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "files", "driver", "version"),
+    [
+        ("mlx5_ib", {"version": "24.10", "srcversion": "AB"}, "mlx5", "mlx5_ib 24.10"),
+        ("rdma_rxe", {"srcversion": "AB"}, "rxe", "rdma_rxe srcversion AB"),
+        ("irdma", {}, "irdma", "irdma built in"),
+        ("mlx4_ib", {}, "mlx5", ""),
+    ],
+)
+def test_the_module_of_a_driver_is_told_with_its_version(
+    module: str, files: dict[str, str], driver: str, version: str, tmp_path: Path
+) -> None:
+    (tmp_path / module).mkdir()
+    for name, text in files.items():
+        write(tmp_path / module / name, text + "\n")
+    assert provenance.driver_version(driver, tmp_path) == version
+
+
+@pytest.mark.parametrize(("value", "words"), [(0, "0"), (1, "1 (P)"), (4097, "4097 (P O)"), (1 << 18, "262144 (N)")])
+def test_taint_is_told_in_numbers_and_letters(value: int, words: str) -> None:
+    assert provenance.taint_in_words(value) == words
+
+
+def test_libraries_are_those_that_are_mapped_links_followed(tmp_path: Path) -> None:
+    real = tmp_path / "libmlx5.so.1.24.44.0"
+    real.touch()
+    link = tmp_path / "libmlx5-rdmav34.so"
+    link.symlink_to(real)
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "7f00-7f01 r-xp 00000000 08:01 1   /usr/lib/libc.so.6\n"
+        f"7f02-7f03 r-xp 00000000 08:01 2   {link}\n"
+        f"7f03-7f04 rw-p 00000000 08:01 2   {link}\n"
+        "7f05-7f06 rw-p 00000000 00:00 0 \n"
+        "7f07-7f08 rw-p 00000000 00:00 0   [stack]\n"
+    )
+    found = {library.name: library for library in provenance.libraries(maps)}
+    assert found.keys() == {"libmlx5-rdmav34", "pyverbs"}
+    assert found["libmlx5-rdmav34"].path == str(real)
+    assert found["libmlx5-rdmav34"].package == ""
+
+
+def test_pyverbs_is_told_with_its_package_where_there_is_dpkg_or_rpm() -> None:
+    (pyverbs,) = (library for library in provenance.libraries() if library.name == "pyverbs")
+    assert Path(pyverbs.path, "__init__.py").exists()
+    assert pyverbs.package == "" or re.match(r"\S*pyverbs \d+\.", pyverbs.package)
+
+
+@pytest.mark.parametrize("name", ["MLX5_SCATTER_TO_CQE", "RDMAV_FORK_SAFE", "IBV_SHOW_WARNINGS", "LD_PRELOAD"])
+def test_variables_that_verbs_read_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    told = provenance.machine("0").variables
+    assert told[name] == "x"
+    assert "AWS_SECRET_ACCESS_KEY" not in told

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Random search draws within the limits, finds what is wrong, shrinks it, and can be repeated."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conformance.matrix import Capabilities
+from conformance.scenarios import GRH_LENGTH, Operation, Queue, Scenario, Transport, total
+from conformance.search import anything, gathering, link_kinds, scattering
+from tests.suite import run_suite
+from tests.test_matrix import DEVICES
+
+
+@given(st.data(), st.sampled_from(list(DEVICES.values())), st.sampled_from([anything, gathering, scattering]))
+def test_what_is_drawn_stays_within_the_limits(data: st.DataObject, able: Capabilities, draw: object) -> None:
+    run: Scenario = data.draw(draw(able, link_kinds(able)))  # type: ignore[operator]
+    assert len(run.gather) <= able.max_sge
+    assert len(run.scatter) <= (able.max_srq_sge if run.queue is Queue.SRQ else able.max_sge)
+    assert not run.is_too_long
+    if run.operation is Operation.RDMA_READ:
+        assert len(run.scatter) <= able.max_sge_rd
+    if run.transport is Transport.UD:
+        assert run.length <= able.mtu
+        assert total(run.scatter) >= run.length + GRH_LENGTH
+    assert able.atomics or not run.operation.is_atomic
+
+
+def found(*arguments: str) -> str:
+    """The scenario that the search for writes to live memory ends with, on a device that leaks in lists."""
+    run = run_suite(
+        "--reference",
+        "--reference-fault=srq-leak-32",
+        "--search=1000",
+        *arguments,
+        checks=("conformance/checks/test_discard.py::test_no_work_request_can_be_found_that_writes_there",),
+    )
+    assert run.clauses("FAIL") == {"discard/leaves-memory"}, run.output
+    scenarios = re.findall(r"^scenario: (\S+)$", run.output, re.MULTILINE)
+    assert len(scenarios) == 1
+    return str(scenarios[0])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_failure_shrinks_to_the_smallest_scenario(seed: int) -> None:
+    scenario = Scenario.parse(found(f"--search-seed={seed}"))
+    assert scenario.queue is Queue.SRQ
+    assert [segment.length for segment in scenario.gather] == [1]
+    assert len(scenario.scatter) <= 2
+    assert any(segment.null for segment in scenario.scatter)
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    assert found("--search-seed=7") == found("--search-seed=7")
+
+
+def test_the_header_says_how_to_repeat_the_search() -> None:
+    run = run_suite("--reference", "--search=20", "-k", "found")
+    seed = re.search(r"^random search: \d+ scenarios each, --search-seed=(\d+)$", run.output, re.MULTILINE)
+    assert seed
+    assert run.status == 0
+
+
+def test_a_failure_can_be_run_again_by_its_id() -> None:
+    scenario = found("--search-seed=3")
+    run = run_suite("--reference", "--reference-fault=srq-leak-32", f"--scenario={scenario}")
+    assert "discard/leaves-memory" in run.clauses("FAIL")
+    assert all(scenario in case.name for case in run.cases)
+
+
+def test_no_search_is_skipped_and_said() -> None:
+    run = run_suite("--reference", "--search=0", "-k", "found or zeros")
+    assert {case.name.partition("[")[0] for case in run.cases if case.verdict == "SKIPPED"} == {
+        "test_no_gather_list_can_be_found_that_arrives_wrong",
+        "test_no_scatter_list_can_be_found_that_is_filled_wrong",
+        "test_no_work_request_can_be_found_that_writes_there",
+        "test_no_work_request_can_be_found_that_completes_otherwise",
+    }
