@@ -2,20 +2,24 @@
 """Wiring of the suite into pytest: options, fixtures, parametrization, verdicts."""
 
 import argparse
+import os
 import secrets
+import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conformance import __version__, containment, inventory
+from conformance import __version__, containment, inventory, kernel
 from conformance.checks import tables
 from conformance.config import load
+from conformance.locks import DeviceLock
 from conformance.native import BuildError
 from conformance.report import provenance, recorder, reproducer, results, terminal
 from conformance.report.document import CIRCUMSTANCES, Circumstances
-from conformance.scenarios import Scenario
+from conformance.scenarios import Address, Scenario
 from conformance.verdicts import BrokenError, Failure, LackingError
 from conformance.waivers import Review, Waivers, review
 
@@ -25,6 +29,9 @@ CHECKS = ROOT / "conformance" / "checks"
 CONTROL = (
     "--control: ordinary memory in place of every null MR; this tries the suite's model and says nothing of null MRs"
 )
+
+SEED = "null-mr/search-seed"
+"""Key of the last run's seed in pytest's cache."""
 
 RESULTS = pytest.StashKey[results.Results]()
 MACHINE = pytest.StashKey[inventory.Machine]()
@@ -73,6 +80,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ktap", type=Path, metavar="FILE", help="write the results as KTAP")
     group.addoption("--anonymous", action="store_true", help="leave host names and addresses out of these reports")
     group.addoption(
+        "--no-wait", action="store_true", help="a device that another run uses is BROKEN; do not wait until it is free"
+    )
+    group.addoption(
+        "--lock-dir",
+        type=Path,
+        metavar="DIR",
+        help="lock files in this folder, in place of the devices' folders in sysfs: for containers that share it",
+    )
+    group.addoption(
         "--conformance-strict",
         action="store_true",
         help="what a SHOULD clause finds fails the run too, and so does a waiver that is out of date or needless",
@@ -86,9 +102,20 @@ def _scenario(text: str) -> Scenario:
         raise argparse.ArgumentTypeError(f"scenario id {text!r}: {error}") from None
 
 
+def _search_seed(config: pytest.Config) -> int:
+    """A new seed for each run; with --lf that of the last one, so that what a search found is found again."""
+    seed = secrets.randbelow(2**32)
+    cache = getattr(config, "cache", None)  # -p no:cacheprovider
+    if cache is not None:
+        if config.option.lf:
+            seed = cache.get(SEED, seed)
+        cache.set(SEED, seed)
+    return seed
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.search_seed is None:  # the workers of xdist get the controller's options
-        config.option.search_seed = secrets.randbelow(2**32)
+        config.option.search_seed = _search_seed(config)
     config.addinivalue_line("markers", "clause(id): the requirement that a check proves")
     config.addinivalue_line("markers", "scenarios(select): run once per scenario of select(target)")
     config.stash[RESULTS] = results.Results()
@@ -96,12 +123,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RECORDER] = recorder.Recorder()
     config.pluginmanager.register(config.stash[RECORDER])
     if runs_checks(config):
-        if config.option.maxworkerrestart is None:
+        signal.signal(signal.SIGTERM, _interrupt)
+        distributes = getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
+        if distributes and config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = str(containment.MAX_CRASHES)
-        if hasattr(config, "workerinput") or not config.option.numprocesses:
+        if not distributes:
             config.pluginmanager.register(containment.Worker(config))
         else:
             config.pluginmanager.register(containment.Controller(config))
+
+
+def _interrupt(number: int, _: object) -> None:
+    """What CI sends to end a run; its workers get it too, or from the controller what Ctrl-C brings."""
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def runs_checks(config: pytest.Config) -> bool:
@@ -175,6 +209,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = [
         (run.target, scenario)
         for run in runs
+        if run.target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
         for scenario in marker.args[0](run)
         if not run.named or scenario in run.named
     ]
@@ -182,24 +217,46 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("target", "scenario"), cases, ids=ids)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -k chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if not _is_wanted(item, config)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if _is_wanted(item, config)]
+    items.sort(key=_danger)
+    if runs_checks(config):  # one device after the other: a process holds the lock of one at a time
+        devices = {target.device.name: place for place, target in enumerate(inventory_of(config).targets)}
+        items.sort(key=lambda item: devices.get(_device(item), -1))
     for item in items:
         marker = item.get_closest_marker("clause")
         if marker is None:
             continue
         params = item.callspec.params  # type: ignore[attr-defined]  # every check is parametrized with its target
+        item.extra_keyword_matches.add(marker.args[0])  # so that -k takes a clause's id
         item.user_properties.append((results.CLAUSE, marker.args[0]))
         item.user_properties.append((results.TARGET, params["target"].id))
         if "scenario" in params:
             item.user_properties.append((results.SCENARIO, str(params["scenario"])))
 
 
+def _device(item: pytest.Item) -> str:
+    """The name of the device that a check tries; empty for other tests."""
+    target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
+    return target.device.name if isinstance(target, inventory.Target) else ""
+
+
+def _danger(item: pytest.Item) -> int:
+    """Checks that name live memory come first: others may crash a process that could have shown a leak."""
+    if item.get_closest_marker("clause") is None:
+        return 0
+    scenario = item.callspec.params.get("scenario")  # type: ignore[attr-defined]
+    if isinstance(scenario, Scenario):
+        return int(any(segment.address is not Address.CANARY for segment in scenario.segments))
+    return 2 if "search" in item.fixturenames else 0  # type: ignore[attr-defined]
+
+
 def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
-    """With --scenario or --control, only checks that run scenarios; never one that stands for an empty selection."""
+    """With --scenario or --control, the checks that run scenarios; never one that stands for an empty selection."""
     clause = item.get_closest_marker("clause")
     if clause is None:
         return True
@@ -207,17 +264,40 @@ def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     by_table = item.get_closest_marker("scenarios") is not None
     if config.option.control:
-        searches = "search" in item.fixturenames  # type: ignore[attr-defined]
-        return (by_table or searches) and clause.args[0] != "key/no-rkey"  # which is about a null MR's rkey
+        # Its checks run every scenario of the matrix, and with --control each of them looks at everything.
+        return bool(clause.args[0] == "discard/completion")
     return by_table or not config.option.scenario
 
 
 @pytest.fixture(scope="session")
-def benches() -> Iterator[dict[inventory.Target, Any]]:
-    """The bench of each target, made when first needed; a target that cannot be opened keeps its BrokenError."""
+def device_lock(pytestconfig: pytest.Config) -> Iterator[DeviceLock]:
+    """The lock of the device that is tried. A simulated device is its process's own, and needs none."""
+    inventory_of(pytestconfig)
+    option = pytestconfig.option
+    folder = option.lock_dir or (None if pytestconfig.stash[MACHINE].simulated else kernel.SYSFS)
+    lock = DeviceLock(folder, wait=not option.no_wait, say=lambda text: _say(pytestconfig, text))
+    yield lock
+    lock.release()
+
+
+def _say(config: pytest.Config, text: str) -> None:
+    """Tell people something while checks run. A worker has no terminal, but the controller's stderr."""
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{text}", file=sys.stderr, flush=True)
+
+
+@pytest.fixture(scope="session")
+def benches(device_lock: DeviceLock) -> Iterator[dict[inventory.Target, Any]]:
+    """The benches of the locked device's targets, made when first needed; a target that cannot be opened keeps its
+    BrokenError."""
     opened: dict[inventory.Target, Any] = {}
     yield opened
-    for bench in opened.values():
+    _close(opened)
+
+
+def _close(benches: dict[inventory.Target, Any]) -> None:
+    while benches:
+        _, bench = benches.popitem()
         if not isinstance(bench, BrokenError):
             bench.close()
 
@@ -233,13 +313,20 @@ def environment(target: inventory.Target) -> Iterator[None]:
 
 @pytest.fixture
 def bare_bench(
-    target: inventory.Target, environment: None, benches: dict[inventory.Target, Any], pytestconfig: pytest.Config
+    target: inventory.Target,
+    environment: None,
+    benches: dict[inventory.Target, Any],
+    device_lock: DeviceLock,
+    pytestconfig: pytest.Config,
 ) -> Any:
     """The target's bench, whether or not the device has a null MR."""
     from conformance.verbs.bench import Bench
 
+    if not device_lock.is_on(target.device.name):
+        _close(benches)
     if target not in benches:
         try:
+            device_lock.move_to(target.device.name)
             benches[target] = Bench(target, control_only=pytestconfig.option.control)
         except BrokenError as broken:
             benches[target] = broken
@@ -312,9 +399,9 @@ def pytest_runtest_makereport(
     """A check shows the text of its failure and not our code; BROKEN in the middle of a check is an error too."""
     report = yield
     if call.excinfo is not None and report.failed and item.get_closest_marker("clause"):
-        if call.excinfo.errisinstance(BrokenError):
+        if not call.excinfo.errisinstance(Failure):  # nobody said that the device is to blame
             report.when = "setup"
-        if call.excinfo.errisinstance((BrokenError, AssertionError)):
+        if call.excinfo.errisinstance((BrokenError, Failure)):
             report.longrepr = item._repr_failure_py(call.excinfo, style="value")
         if isinstance(call.excinfo.value, Failure) and call.excinfo.value.scenario and item.config.option.reports:
             _add_reproducer(report, item.config, call.excinfo.value.scenario, str(call.excinfo.value))
@@ -419,7 +506,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker per device and not per core: checks of one device do not run beside each other."""
     if not runs_checks(config):
         return None
-    return max(1, len({target.device.name for target in inventory_of(config).targets}))
+    devices = len({target.device.name for target in inventory_of(config).targets})
+    if config.stash[MACHINE].simulated:  # by this machine's cores
+        devices = min(devices, len(os.sched_getaffinity(0)))
+    return max(1, devices)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

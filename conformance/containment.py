@@ -16,7 +16,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,9 +26,12 @@ from xdist.scheduler import LoadScopeScheduling
 from conformance.outcome import describe
 from conformance.report import results
 from conformance.scenarios import Scenario, plan
+from conformance.verdicts import Failure
 
 FOLDER = "null_mr_journals"
 """Key of the journals' folder in what the controller sends to its workers."""
+DEADLY = "null_mr_deadly"
+"""Key of the scenarios that ended a process in this run."""
 MAX_CRASHES = 64
 """Workers replaced in one run; xdist's own limit is four for each."""
 
@@ -61,14 +64,22 @@ class Watch:
     """The watch of this process over the calls of a provider."""
 
     journal: Journal | None = None
-    enabled: bool = True
     check: str = ""
+    target: str = ""
+    deadly: dict[str, str] = field(default_factory=dict)
+    """how scenarios ended a process of this run before, by target and scenario"""
+    _enabled: bool = True
     _scenario: str = ""
     _seconds: float = 0
 
     @contextmanager
     def over(self, seconds: float, scenario: str = "") -> Iterator[None]:
-        """End the process if what is inside takes longer than `seconds`. An outer watch starts anew afterwards."""
+        """End the process if what is inside takes longer than `seconds`. An outer watch starts anew afterwards.
+
+        Raises Failure for a scenario that ended a process before.
+        """
+        if death := self.deadly.get(f"{self.target} {scenario}"):
+            raise Failure(f"{self.target}\n{death}\nIt ended a process before, and was not run again.")
         outer = self._scenario, self._seconds
         self._set(scenario, seconds)
         try:
@@ -80,8 +91,13 @@ class Watch:
         self._scenario, self._seconds = scenario, seconds
         if self.journal:
             self.journal.note(self.check, scenario)
-        if self.enabled:
+        if self._enabled:
             signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def disable(self) -> None:
+        """Nobody ends a process that is being looked at."""
+        self._enabled = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 watch = Watch()
@@ -98,15 +114,20 @@ class Controller:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._crashed: list[pytest.TestReport] = []
+        self._deadly: dict[str, str] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="null-mr-"))
         self._death = ""
 
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[FOLDER] = str(self._folder)
+        node.workerinput[DEADLY] = list(self._deadly.items())
 
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         if error:
             self._death = _death(node, self._folder / f"{node.gateway.id}.journal")
+            check, scenario, text = self._death.split("\n", 2)
+            if scenario:
+                self._deadly[f"{check.split(' ')[1]} {scenario}"] = _in_words(scenario, text)
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         """The check that killed its worker: the report that xdist made of it becomes a FAIL of its clause."""
@@ -118,8 +139,7 @@ class Controller:
         report.user_properties = [(results.CLAUSE, clause), (results.TARGET, target)]
         if scenario:
             report.user_properties.append((results.SCENARIO, scenario))
-            run = Scenario.parse(scenario)
-            text = f"{describe(run, plan(run), {})}\n{text}\nscenario: {scenario}"
+            text = _in_words(scenario, text)
         report.longrepr = f"{target}\n{text}"
         self._crashed.append(report)
 
@@ -134,6 +154,11 @@ class Controller:
 
     def pytest_unconfigure(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _in_words(scenario: str, ending: str) -> str:
+    run = Scenario.parse(scenario)
+    return f"{describe(run, plan(run), {})}\n{ending}\nscenario: {scenario}"
 
 
 def _death(node: Any, journal: Path) -> str:
@@ -190,18 +215,41 @@ class Worker:
             watch.journal = Journal(Path(folder) / f"{os.environ['PYTEST_XDIST_WORKER']}.journal")
         else:
             _tell_stack_of_hang(os.fdopen(os.dup(2), "w"))  # pytest will redirect 2 itself
-        watch.enabled = not config.option.usepdb  # nobody ends a process that is being looked at
+        if config.option.usepdb or config.option.trace:
+            watch.disable()
+        watch.deadly = dict(getattr(config, "workerinput", {}).get(DEADLY, ()))
 
     def pytest_sessionstart(self) -> None:
         if watch.journal:
             watch.journal.enable()
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        with _watched(item):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        properties = dict(item.user_properties)
-        if results.CLAUSE not in properties:
+        with _watched(item):
             return (yield)
-        watch.check = f"{properties[results.CLAUSE]} {properties[results.TARGET]} {item.nodeid}"
-        target = item.callspec.params["target"]  # type: ignore[attr-defined]  # every check has one
-        with watch.over(limit(target.timeout)):
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        with _watched(item):
             return (yield)
+
+    def pytest_enter_pdb(self) -> None:
+        watch.disable()
+
+
+@contextmanager
+def _watched(item: pytest.Item) -> Iterator[None]:
+    """Watch one phase of a check: its fixtures open the device and allocate, and the last one closes everything."""
+    properties = dict(item.user_properties)
+    if results.CLAUSE not in properties:
+        yield
+        return
+    watch.check = f"{properties[results.CLAUSE]} {properties[results.TARGET]} {item.nodeid}"
+    watch.target = str(properties[results.TARGET])
+    with watch.over(limit(item.callspec.params["target"].timeout)):  # type: ignore[attr-defined]  # each has one
+        yield

@@ -92,6 +92,7 @@ def open_machine(
     Raises InventoryError if the file demands a real device and there is none, if the reference device is
     needed and the file has no entry for it, or if faults or a variant are asked of real devices.
     """
+    shim.load()  # it comes before libibverbs and the reference device in symbol lookup
     names = kernel.device_names(sysfs)
     if names and not reference:
         if faults or variant or simulate is not None:
@@ -109,7 +110,6 @@ def open_machine(
     from conformance import reference as reference_device
 
     count = simulate or max(entry.simulate for entry in entries.values())
-    shim.load()  # it comes before the reference device in symbol lookup
     reference_device.load(devices=count, faults=faults, variant=variant)
     library = reference_device.library_path()
     assert library is not None

@@ -306,9 +306,7 @@ def scenario(able: Capabilities, row: Row) -> Scenario:
     size, operation, null_in = row["size"], role.operation, role.null_in
     most = _most(able, role)
     made = segments(row["shape"], size, row["address"], most)
-    if made is None:  # the list is a little shorter where a UD receive has its GRH in front
-        made = segments(Shape.ALONE, size, row["address"], most)
-    assert made is not None
+    assert made is not None, row
     plain = (mem(size),)
     gather = made if null_in in (NullIn.GATHER, NullIn.BOTH) else plain
     scatter = tuple(reversed(made)) if null_in in (NullIn.SCATTER, NullIn.BOTH) else plain

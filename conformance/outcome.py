@@ -50,8 +50,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one scenario: each side's completions, and both arenas as they were found afterwards."""
+    """What came of one scenario: each side's completions, and both arenas as they were found afterwards.
 
+    `wr_id` is that of the work requests of both sides. A completion of another one is a finding.
+    """
+
+    wr_id: int
     completions: dict[Side, tuple[WorkCompletion, ...]]
     memory: Mapping[Side, bytes | bytearray]
     refusal: Refusal | None = None
@@ -102,6 +106,11 @@ def _judge_completions(side: Side, expected: Completion | None, outcome: Outcome
             yield Finding(Aspect.COMPLETION, f"{side.value}: a completion where none is due: {got[0]}")
         return
     wanted = " or ".join(sorted(expected.statuses))
+    for stranger in got:
+        if stranger.wr_id != outcome.wr_id:
+            text = f"{side.value}: a completion of wr_id {stranger.wr_id}, not of {outcome.wr_id}: {stranger}"
+            yield Finding(Aspect.COMPLETION, text)
+    got = tuple(wc for wc in got if wc.wr_id == outcome.wr_id)
     if not got:
         yield Finding(Aspect.ACCEPTED, f"{side.value}: no completion within {outcome.waited:.1f} s, expected {wanted}")
         return

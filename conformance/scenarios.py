@@ -443,9 +443,9 @@ class Completion:
 
 
 SUCCESS = frozenset({"IBV_WC_SUCCESS"})
-# IBTA 9.7.5.2.8 and 10.10.3.2: the responder has a local length error, the requester an invalid request or, where
-# the receive queue fails as a whole, a remote operational error.
-TOO_LONG_AT_RESPONDER = frozenset({"IBV_WC_LOC_LEN_ERR"})
+# IBTA 9.7.5.2.8 and 10.10.3.2: the responder has a local length error, the requester an invalid request. Linux's
+# soft-RoCE takes the list for malformed: a local and a remote operational error.
+TOO_LONG_AT_RESPONDER = frozenset({"IBV_WC_LOC_LEN_ERR", "IBV_WC_LOC_QP_OP_ERR"})
 TOO_LONG_AT_REQUESTER = frozenset({"IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_OP_ERR"})
 
 REQUESTER_OPCODES = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 from conformance.matrix import Capabilities, capabilities, sizes
 from conformance.outcome import Aspect
@@ -26,7 +27,7 @@ from conformance.scenarios import (
     mem,
     total,
 )
-from conformance.verdicts import LackingError
+from conformance.verdicts import Failure, LackingError
 
 if TYPE_CHECKING:
     from conformance.verbs.bench import Bench
@@ -49,9 +50,11 @@ class Search:
         target has no kind of link at all.
         """
         able = capabilities(bench.target)
-        kinds = [kind for kind in link_kinds(able) if bench.has(kind)]
+        kinds = [kind for kind in link_kinds(able) if bench.passes_controls(kind)]
         if not kinds:
             raise LackingError(f"{bench.target.device.name} has no queue pair that can be connected")
+
+        last: list[Failure] = []
 
         @settings(
             max_examples=self.examples,
@@ -65,9 +68,16 @@ class Search:
         @seed(self.seed)
         @given(draw(able, kinds))
         def check(scenario: Scenario) -> None:
-            bench.check(scenario, *aspects)
+            try:
+                bench.check(scenario, *aspects)
+            except Failure as failure:
+                last.append(Failure(f"{failure}\nfound by --search-seed={self.seed}", failure.scenario))
+                raise last[-1] from None
 
-        check()
+        try:
+            check()
+        except Flaky:
+            raise Failure(f"{last[-1]}\nIt was seen once, and not when it was run again.", last[-1].scenario) from None
 
 
 def link_kinds(able: Capabilities) -> list[LinkKind]:
@@ -151,13 +161,20 @@ def _stretch(segments: tuple[Segment, ...], least: int) -> tuple[Segment, ...]:
     return (*others, Segment(last.null, max(last.length, missing), last.address))
 
 
+def _require_lists(able: Capabilities) -> None:
+    if able.max_sge < 2:
+        raise LackingError("lists of one segment cannot mix null and ordinary ones (max_sge 1)")
+
+
 def gathering(able: Capabilities, kinds: Sequence[LinkKind]) -> st.SearchStrategy[Scenario]:
-    """Operations that gather."""
+    """Operations that gather, from lists that can be mixed."""
+    _require_lists(able)
     return _scenarios(able, kinds, lambda operation: operation.is_send or operation.is_write)
 
 
 def scattering(able: Capabilities, kinds: Sequence[LinkKind]) -> st.SearchStrategy[Scenario]:
-    """Operations that scatter; what is gathered is ordinary."""
+    """Operations that scatter, to lists that can be mixed; what is gathered is ordinary."""
+    _require_lists(able)
     return _scenarios(able, kinds, lambda operation: operation is not Operation.RDMA_WRITE, False)
 
 

@@ -156,7 +156,7 @@ class Waivers:
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """As an expected failure, whose reasons and proofs -rx and --xfail-tb show, but by its own name."""
-        return ("xfailed", "w", "WAIVED") if results.WAIVED in dict(report.user_properties) else None
+        return ("xfailed", "w", "WAIVED") if results.WAIVED in dict(getattr(report, "user_properties", ())) else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -21,6 +21,7 @@ def completion(expected: Completion | None) -> tuple[WorkCompletion, ...]:
 
 
 CONFORMING = Outcome(
+    1,
     {Side.REQUESTER: completion(PREDICTION.requester), Side.RESPONDER: completion(PREDICTION.responder)},
     PREDICTION.after,
 )
@@ -114,12 +115,20 @@ def test_a_second_completion_is_one_too_many() -> None:
     assert "one completion too many" in finding.text
 
 
+def test_a_completion_of_another_work_request_is_found_and_does_not_count() -> None:
+    stranger = replace(RECEIVED, wr_id=7)
+    finding, missing = findings(replace(with_completions(Side.RESPONDER, stranger), waited=1.0))
+    assert finding.aspect is Aspect.COMPLETION
+    assert finding.text.startswith("responder: a completion of wr_id 7, not of 1: IBV_WC_SUCCESS")
+    assert missing.text == "responder: no completion within 1.0 s, expected IBV_WC_SUCCESS"
+
+
 def test_a_completion_where_none_is_due_is_found() -> None:
     scenario = Scenario(Transport.RC, Operation.RDMA_WRITE, (null(4),), ())
     layout = plan(scenario)
     prediction = predict(scenario, layout, "little")
     good = completion(prediction.requester)
-    outcome = Outcome({Side.REQUESTER: good, Side.RESPONDER: good}, prediction.after)
+    outcome = Outcome(1, {Side.REQUESTER: good, Side.RESPONDER: good}, prediction.after)
     (finding,) = judge(scenario, layout, prediction, outcome)
     assert finding.aspect is Aspect.COMPLETION
     assert "where none is due" in finding.text
@@ -140,6 +149,7 @@ def test_the_grh_may_be_anything() -> None:
     start = offset_of(layout.scatter[0])
     memory[start : start + 40] = bytes(40)
     outcome = Outcome(
+        1,
         {Side.REQUESTER: completion(prediction.requester), Side.RESPONDER: completion(prediction.responder)},
         {**prediction.after, Side.RESPONDER: bytes(memory)},
     )

@@ -137,3 +137,17 @@ def test_a_failure_shows_the_whole_proof() -> None:
         "control: the same work request on ordinary memory ends as it must",
     ):
         assert re.search(line, run.output), f"{line}\n{run.output}"
+
+
+def test_k_takes_the_id_of_a_clause() -> None:
+    run = run_suite("--reference", "-k", "discard/atomic-result or free/succeeds")
+    assert {case.clause for case in run.cases} == {"discard/atomic-result", "free/succeeds"}
+    assert run.status == 0
+
+
+def test_live_memory_comes_first_and_searches_last() -> None:
+    run = run_suite("--reference", "--collect-only", "-q")
+    names = [line for line in run.output.splitlines() if "::" in line]
+    ranks = [2 if "found" in name else int("@" in name.partition("[")[2]) for name in names]
+    assert ranks == sorted(ranks)
+    assert set(ranks) == {0, 1, 2}

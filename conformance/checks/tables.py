@@ -188,7 +188,6 @@ def write_by_response(scenario: Scenario) -> Scenario:
 
 def write_by_receive(scenario: Scenario) -> Scenario:
     """Before `scenario`: a message is received at the addresses that it gathers from."""
-    header = GRH_LENGTH if scenario.transport is Transport.UD else 0
-    return replace(
-        scenario, operation=Operation.SEND, gather=(mem(scenario.length),), scatter=(null(header + scenario.length),)
-    )
+    header = (mem(GRH_LENGTH),) if scenario.transport is Transport.UD else ()
+    scatter = (*header, *scenario.gather)
+    return replace(scenario, operation=Operation.SEND, gather=(mem(scenario.length),), scatter=scatter)

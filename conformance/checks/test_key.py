@@ -7,6 +7,9 @@ from conformance.checks import tables
 from conformance.matrix import capabilities
 from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, mem
 from conformance.verbs.bench import REFUSED_REMOTELY, Bench
+from conformance.verbs.closing import close
+from conformance.verbs.null_mr import NullMR
+from conformance.verdicts import Failure
 
 REMOTE = {
     Operation.RDMA_WRITE: tables.rc(Operation.RDMA_WRITE, [mem(64)], ()),
@@ -37,3 +40,14 @@ def test_its_rkey_opens_no_address_at_all(bench: Bench, scenario: Scenario) -> N
     """At address 0, where an MR that covers everything would begin."""
     bench.control(scenario.link)
     bench.check_refused(scenario, bench.null_mr.rkey, REFUSED_REMOTELY, "by the null MR's rkey at address 0", address=0)
+
+
+@pytest.mark.clause("key/no-rkey")
+def test_its_rkey_is_not_that_of_a_live_mr(bench: Bench) -> None:
+    """Any other number will do, 0 too: nothing is behind it."""
+    null_mr = NullMR(bench.pd)
+    rkey = null_mr.rkey
+    close(null_mr)
+    for side, arena in bench.arenas.items():
+        if arena.rkey == rkey:
+            raise Failure(f"{bench.where}\n=> its rkey {rkey:#x} opens the ordinary MR of the {side.value}")

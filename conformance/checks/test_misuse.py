@@ -12,6 +12,7 @@ from conformance.outcome import MEMORY
 from conformance.scenarios import Operation, mem, null
 from conformance.verbs import windows
 from conformance.verbs.bench import Bench
+from conformance.verbs.closing import close
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
 from conformance.verdicts import Failure
@@ -43,7 +44,7 @@ def rereg(bench: Bench, flags: int) -> Iterator[tuple[NullMR, bool]]:
             refused = False
         yield null_mr, refused
     finally:
-        null_mr.close()
+        close(null_mr)
         sibling.close()
 
 

@@ -9,6 +9,7 @@ from conformance.checks import tables
 from conformance.report.results import OBSERVED
 from conformance.scenarios import Operation, Scenario, mem, null
 from conformance.verbs.bench import Bench, Run
+from conformance.verbs.closing import close, never_collect
 from conformance.verbs.null_mr import NullMR
 
 Record = Callable[[str, str], None]
@@ -62,7 +63,7 @@ def test_lkey_on_a_queue_pair_of_another_pd(bench: Bench, record: Record) -> Non
 def test_lkey_after_dereg(bench: Bench, record: Record) -> None:
     null_mr = NullMR(bench.pd)
     lkey = null_mr.lkey
-    null_mr.close()
+    close(null_mr)
     run = bench.run(tables.reading(Operation.SEND, [null(64)]), lkey=lkey)
     record(OBSERVED, f"SEND from it after ibv_dereg_mr: {ending(run)}")
 
@@ -74,6 +75,9 @@ def test_dealloc_pd_with_a_live_null_mr(bench: Bench, record: Record) -> None:
     sibling.close_traffic()
     error = sibling.dealloc_pd()
     record(OBSERVED, f"ibv_dealloc_pd while a null MR lives: {error or 'succeeds'}")
+    if error is None:  # what dereg does with an MR whose PD is gone is not for this process to find out
+        never_collect(null_mr)
+        return
     null_mr.let_go = True
-    null_mr.close()
+    close(null_mr)
     sibling.close()

@@ -5,8 +5,8 @@ import errno
 import itertools
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyverbs.device import Context
 from pyverbs.pd import PD
@@ -27,6 +27,7 @@ from conformance.scenarios import (
     Plan,
     Post,
     Prediction,
+    Queue,
     Scenario,
     Side,
     Transport,
@@ -38,7 +39,7 @@ from conformance.scenarios import (
 )
 from conformance.verbs.closing import close
 from conformance.verbs.completions import CompletionQueue
-from conformance.verbs.link import Link, UnsupportedError, WorkRequest, operations
+from conformance.verbs.link import Link, WorkRequest, addressed_by_lid, operations
 from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena, Unmapped
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR, errno_name
@@ -48,8 +49,9 @@ CONTROL_LENGTH = 64
 FEW_SGES = 4
 SHORT_WAIT = 0.05
 """Seconds that one side's completion is waited for once the other side is known to have failed."""
-UNRELIABLE_WAIT = 0.2
-"""Seconds in which a UC WRITE must have arrived."""
+ARRIVAL_WAIT = 0.2
+"""Seconds in which the data of a WRITE, of which no completion tells the responder, must have arrived."""
+UNRELIABLE_TRIES = 3
 LOSSES_BEFORE_IMPATIENCE = 3
 REFUSED_REMOTELY = frozenset(
     {"IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_OP_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_INV_RD_REQ_ERR"}
@@ -68,21 +70,31 @@ class Run:
     addresses: dict[int, int]
     """the address of each place of the layout, by id()"""
 
-    @property
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
         return judge(self.scenario, self.layout, self.prediction, self.outcome)
 
+    def about(self, *aspects: Aspect) -> tuple[Finding, ...]:
+        """The findings about these aspects; that it was accepted always counts."""
+        return tuple(found for found in self.findings if found.aspect in (Aspect.ACCEPTED, *aspects))
 
-def control_scenarios(kind: LinkKind, offered: Iterable[Operation]) -> tuple[Scenario, ...]:
-    """One work request on ordinary memory for each operation of a kind of link."""
-    scenarios = []
+    @property
+    def is_lost(self) -> bool:
+        """Did an unreliable transport send the message, and nothing of it arrive?"""
+        if self.scenario.transport not in (Transport.UC, Transport.UD) or not self.outcome.completions[Side.REQUESTER]:
+            return False
+        if self.scenario.operation.consumes_receive:
+            return not self.outcome.completions[Side.RESPONDER]
+        return self.outcome.memory[Side.RESPONDER] == self.prediction.before[Side.RESPONDER]
+
+
+def control_scenario(kind: LinkKind, operation: Operation) -> Scenario:
+    """A work request on ordinary memory for an operation of a kind of link."""
+    length = ATOMIC_LENGTH if operation.is_atomic else CONTROL_LENGTH
     header = GRH_LENGTH if kind.transport is Transport.UD else 0
-    for operation in offered:
-        length = ATOMIC_LENGTH if operation.is_atomic else CONTROL_LENGTH
-        gather = (mem(length),) if operation.is_send or operation.is_write else ()
-        scatter = () if operation is Operation.RDMA_WRITE else (mem(header + length),)
-        scenarios.append(Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll))
-    return tuple(scenarios)
+    gather = (mem(length),) if operation.is_send or operation.is_write else ()
+    scatter = () if operation is Operation.RDMA_WRITE else (mem(header + length),)
+    return Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll)
 
 
 class Bench:
@@ -99,7 +111,7 @@ class Bench:
             raise BrokenError(f"{target.id}: {target.broken}")
         self._owns_context = context is None
         self._links: dict[tuple[LinkKind, int], Link] = {}
-        self._controls: dict[LinkKind, BrokenError | UnsupportedError | None] = {}
+        self._controls: dict[tuple[LinkKind, Operation], BrokenError | LackingError | None] = {}
         self._unmapped = Unmapped()
         self._wr_ids = itertools.count(1)
         self._null_mr: NullMR | None = None
@@ -139,7 +151,9 @@ class Bench:
     def where(self) -> str:
         """The target as failure texts show it."""
         port, gid = self.target.port, self.target.gid
-        address = f"GID {gid.index} ({gid.type}, {gid.gid})" if gid else f"LID {port.lid:#x}"
+        address = f"LID {port.lid:#x}"
+        if gid is not None and not addressed_by_lid(self.target):
+            address = f"GID {gid.index} ({gid.type}, {gid.gid})"
         settings = f", with {self.target.settings}" if self.target.settings else ""
         return f"{self.target.id} ({self.target.device.driver}), {address}, MTU {port.mtu}{settings}"
 
@@ -147,7 +161,7 @@ class Bench:
         return operations(self.target, transport)
 
     def link(self, kind: LinkKind, sges: int = 1) -> Link:
-        """A link of this kind that takes lists of `sges` segments. Raises UnsupportedError, BrokenError."""
+        """A link of this kind that takes lists of `sges` segments. Raises LackingError, BrokenError."""
         limits = self.target.device.limits
         assert limits is not None
         capacity = min(FEW_SGES if sges <= FEW_SGES else limits.max_sge, limits.max_sge)
@@ -156,7 +170,10 @@ class Bench:
             try:
                 self._links[key] = Link(self.context, self.pd, self.target, kind, capacity)
             except PyverbsRDMAError as error:
-                raise BrokenError(f"{self.where}: no link {kind} of {capacity} SGEs: {self._hint(error)}") from error
+                text = f"{self.where}: no link {kind} of {capacity} SGEs: {self._hint(error)}"
+                if capacity > FEW_SGES and error.error_code in (errno.EINVAL, errno.ENOMEM):
+                    raise LackingError(text) from None  # max_sge is the device's bound, not that of every queue
+                raise BrokenError(text) from error
         return self._links[key]
 
     def exchange_arenas(self) -> None:
@@ -171,33 +188,32 @@ class Bench:
         self._links = {key: kept for key, kept in self._links.items() if kept is not link}
         link.close()
 
-    def control(self, kind: LinkKind) -> None:
-        """Drive this kind of link with ordinary memory, once.
+    def control(self, kind: LinkKind, *operations: Operation) -> None:
+        """Drive this kind of link with ordinary memory, once for each of these operations (none: all on offer).
 
         Raises BrokenError if that does not pass, UnsupportedError if the device has no such link.
         """
-        if kind not in self._controls:
-            self._controls[kind] = self._try_control(kind)
-        problem = self._controls[kind]
-        if problem is not None:
-            raise problem
+        for operation in operations or self.offered(kind.transport):
+            if (kind, operation) not in self._controls:
+                self._controls[kind, operation] = self._try_control(control_scenario(kind, operation))
+            problem = self._controls[kind, operation]
+            if problem is not None:
+                raise problem.with_traceback(None)  # it would grow with each check that raises it again
 
-    def _try_control(self, kind: LinkKind) -> BrokenError | UnsupportedError | None:
+    def _try_control(self, scenario: Scenario) -> BrokenError | LackingError | None:
         try:
-            for scenario in control_scenarios(kind, self.offered(kind.transport)):
-                run = self.run(scenario)
-                if run.findings:
-                    text = "the control, ordinary memory only, does not pass"
-                    return BrokenError(f"{text}\n{self.text(run, run.findings)}")
-        except (BrokenError, UnsupportedError) as problem:
+            run = self._run_till_arrival(scenario)
+        except (BrokenError, LackingError) as problem:
             return problem
-        return None
+        if not run.findings:
+            return None
+        return BrokenError(f"the control, ordinary memory only, does not pass\n{self.text(run, run.findings)}")
 
-    def has(self, kind: LinkKind) -> bool:
-        """Does the device have this kind of link? Raises BrokenError where it has, but the control does not pass."""
+    def passes_controls(self, kind: LinkKind) -> bool:
+        """Does the device have this kind of link, and do all its operations pass on ordinary memory?"""
         try:
             self.control(kind)
-        except UnsupportedError:
+        except (BrokenError, LackingError):
             return False
         return True
 
@@ -209,27 +225,40 @@ class Bench:
         has no such link or its limits are too small.
         """
         self._require(scenario)
-        self.control(scenario.link)
+        self.control(scenario.link, scenario.operation)
         if self.control_only:
             self._check_model(scenario.on_ordinary_memory())
             return
-        run = self.run(scenario, null_mr.lkey if null_mr else None)
-        findings = tuple(found for found in run.findings if found.aspect in (Aspect.ACCEPTED, *aspects))
+        run = self._run_till_arrival(scenario, null_mr.lkey if null_mr else None)
+        findings = run.about(*aspects)
         if not findings:
             return
         text = self.text(run, findings)
-        ordinary = scenario.on_ordinary_memory()
         if scenario.length > LONGEST_CONTROL:
             raise Failure(text, scenario)
-        control = self.run(ordinary)
-        if control.findings:
+        control = self._run_till_arrival(scenario.on_ordinary_memory())
+        if control.about(*aspects):
             broken = "the same work request fails on ordinary memory too"
             raise BrokenError(f"{broken}\n{self.text(control, control.findings)}\nWith the null MR:\n{text}")
         raise Failure(f"{text}\ncontrol: the same work request on ordinary memory ends as it must", scenario)
 
+    def _run_till_arrival(self, scenario: Scenario, lkey: int | None = None) -> Run:
+        """Run a scenario; anew where an unreliable transport lost the message, which it may do a few times."""
+        run = self.run(scenario, lkey)
+        for _ in range(UNRELIABLE_TRIES - 1):
+            if not run.is_lost:
+                break
+            run = self.run(scenario, lkey)
+        return run
+
     def _require(self, scenario: Scenario) -> None:
         limits = self.target.device.limits
         assert limits is not None
+        into_srq = scenario.queue is Queue.SRQ and scenario.operation.consumes_receive
+        if into_srq and len(scenario.scatter) > limits.max_srq_sge:
+            raise LackingError(f"{self.target.id} takes lists of {limits.max_srq_sge} in an SRQ (max_srq_sge)")
+        if scenario.operation is Operation.RDMA_READ and len(scenario.scatter) > max(1, limits.max_sge_rd):
+            raise LackingError(f"{self.target.id} takes lists of {limits.max_sge_rd} for a READ (max_sge_rd)")
         if scenario.length > self.target.port.max_msg_sz:
             raise LackingError(f"{self.target.id} takes messages of {self.target.port.max_msg_sz} bytes (max_msg_sz)")
         if max(len(scenario.gather), len(scenario.scatter)) > limits.max_sge:
@@ -239,7 +268,7 @@ class Bench:
         """Does the prediction hold on ordinary memory? Raises Failure if not: the device or the model is wrong."""
         if scenario.length > LONGEST_CONTROL:
             raise LackingError(f"a message of {scenario.length} bytes is too long for ordinary memory")
-        run = self.run(scenario)
+        run = self._run_till_arrival(scenario)
         if run.findings:
             text = "the model's prediction does not hold on ordinary memory"
             raise Failure(f"{text}\n{self.text(run, run.findings)}", scenario)
@@ -282,7 +311,10 @@ class Bench:
         if refused is not None:
             prediction = replace(prediction, after=prediction.before, requester=Completion(refused), responder=None)
         for side, arena in self.arenas.items():
-            arena.reserve(layout.size(side))
+            try:
+                arena.reserve(layout.size(side))
+            except PyverbsRDMAError as error:
+                raise BrokenError(f"{self.where}: no MR of {layout.size(side)} bytes: {self._hint(error)}") from error
             arena.write(prediction.before[side])
         link = self.link(scenario.link, max(len(scenario.gather), len(scenario.scatter)))
         if lkey is None:
@@ -314,7 +346,7 @@ class Bench:
             link.post(wr_id, self._work_request(scenario, layout, prediction, gather or scatter, remote))
         except PyverbsRDMAError as error:
             refusal = Refusal(verb, errno_name(error.error_code))
-            return Outcome(dict.fromkeys(Side, ()), self._memory(layout), refusal), addresses
+            return Outcome(wr_id, dict.fromkeys(Side, ()), self._memory(layout), refusal), addresses
         timeout = self.patience
         sent = self._collect(link.requester_cq, wr_id, timeout)
         received: tuple[WorkCompletion, ...] = ()
@@ -324,16 +356,18 @@ class Bench:
         else:
             received = tuple(link.responder_cq.poll())
         sent += tuple(link.requester_cq.poll())
-        if scenario.transport is Transport.UC and scenario.operation is Operation.RDMA_WRITE:
+        if scenario.operation is Operation.RDMA_WRITE:
             self._settle(layout, prediction)
         if not sent or (scenario.operation.consumes_receive and not received):
             self._losses += 1
         completions = {Side.REQUESTER: sent, Side.RESPONDER: received}
-        return Outcome(completions, self._memory(layout), waited=timeout), addresses
+        return Outcome(wr_id, completions, self._memory(layout), waited=timeout), addresses
 
     def _settle(self, layout: Plan, prediction: Prediction) -> None:
-        """Wait for data of which no completion tells: a UC WRITE completes when it is sent (IBTA 9.8)."""
-        deadline = time.monotonic() + UNRELIABLE_WAIT
+        """Wait for data of which no completion tells the responder: a UC WRITE completes when it is sent (IBTA 9.8),
+        and the acknowledgement of an RC WRITE does not say that the CPU sees it.
+        """
+        deadline = time.monotonic() + ARRIVAL_WAIT
         while self._memory(layout) != prediction.after and time.monotonic() < deadline:
             time.sleep(0.001)
 
@@ -395,7 +429,7 @@ class Bench:
 
     def _collect(self, cq: CompletionQueue, wr_id: int, timeout: float) -> tuple[WorkCompletion, ...]:
         """The completion of `wr_id`, if it comes in time, and after it whatever else came."""
-        found = cq.wait(1, timeout)
+        found = cq.wait(wr_id, timeout)
         found.sort(key=lambda wc: wc.wr_id != wr_id)
         return tuple(found)
 
@@ -415,10 +449,13 @@ class Bench:
             if scenario.operation.consumes_receive:
                 link.post_recv(wr_id, scatter)
             link.post(wr_id, request)
-            sent = link.requester_cq.wait(1, self.patience)
-            received = not scenario.operation.consumes_receive or link.responder_cq.wait(1, self.patience)
-            if not sent or not received:
-                raise Failure(f"{self.where}: {scenario}: no completion within {self.patience:.1f} s")
+            completions = link.requester_cq.wait(wr_id, self.patience)
+            due = 1
+            if scenario.operation.consumes_receive:
+                completions += link.responder_cq.wait(wr_id, self.patience)
+                due = 2
+            if [wc.status for wc in completions] != due * ["IBV_WC_SUCCESS"]:
+                raise BrokenError(f"{self.where}: {scenario} does not go on: {completions or 'no completion'}")
         return time.perf_counter() - start
 
     def close_traffic(self) -> None:

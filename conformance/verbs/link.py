@@ -129,8 +129,8 @@ class Link:
             if kind.queue is Queue.SRQ:
                 attr = SrqAttr(max_wr=QUEUE_DEPTH, max_sge=min(self._sges, limits.max_srq_sge))
                 self._srq = self._keep(SRQ(self._pd, SrqInitAttr(attr)))
-            self.responder = self._keep(self._create_qp(self.responder_cq, self._srq, Post.POST_SEND))
-            self.requester = self._keep(self._create_qp(self.requester_cq, None, kind.post))
+            self.responder = self._keep(self._create_qp(self.responder_cq, self._srq, Post.POST_SEND, requester=False))
+            self.requester = self._keep(self._create_qp(self.requester_cq, None, kind.post, requester=True))
         if kind.transport is Transport.UD:
             self._ah = self._keep(AH(self._pd, attr=self._ah_attr()))
             for qp in (self.requester, self.responder):
@@ -159,11 +159,13 @@ class Link:
             self._create_qp_ex(e.IBV_QPT_XRC_SEND, self.requester_cq, None, cap, self.kind.post)
         )
 
-    def _create_qp(self, cq: CompletionQueue, srq: SRQ | None, post: Post) -> QP:
-        cap = QPCap(QUEUE_DEPTH, QUEUE_DEPTH, self._sges, self._sges)
+    def _create_qp(self, cq: CompletionQueue, srq: SRQ | None, post: Post, requester: bool) -> QP:
+        """sq_sig_all is set, as it is what lets mlx5 put the results of small READs and atomics into the CQE."""
+        send_sges, recv_sges = (self._sges, 1) if requester else (1, self._sges)
+        cap = QPCap(QUEUE_DEPTH, QUEUE_DEPTH, send_sges, recv_sges)
         qp_type = QP_TYPES[self.kind.transport]
         if post is Post.POST_SEND:
-            return QP(self._pd, QPInitAttr(qp_type=qp_type, scq=cq.cq, rcq=cq.cq, srq=srq, cap=cap, sq_sig_all=0))
+            return QP(self._pd, QPInitAttr(qp_type=qp_type, scq=cq.cq, rcq=cq.cq, srq=srq, cap=cap, sq_sig_all=1))
         return self._create_qp_ex(qp_type, cq, srq, cap, post)
 
     def _create_qp_ex(self, qp_type: int, cq: CompletionQueue, srq: SRQ | None, cap: QPCap, post: Post) -> QP:
@@ -174,6 +176,7 @@ class Link:
             rcq=cq.cq,
             srq=srq,
             cap=cap,
+            sq_sig_all=1,
             pd=self._pd,
             comp_mask=e.IBV_QP_INIT_ATTR_PD | (e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS if by_wr else 0),
             send_ops_flags=self._send_ops() if by_wr else 0,

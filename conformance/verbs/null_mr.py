@@ -16,6 +16,7 @@ from pyverbs.pd import PD  # noqa: E402
 from pyverbs.pyverbs_error import PyverbsError  # noqa: E402
 
 from conformance.verbs.closing import never_collect  # noqa: E402
+from conformance.verdicts import Failure  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,11 @@ class Fields:
         )
 
 
-class NullMRError(Exception):
-    """ibv_alloc_null_mr returned NULL. `error_code` is errno as it was then (0: it was not set)."""
+class NullMRError(Failure):
+    """ibv_alloc_null_mr returned NULL, which is the device's failure where nobody expects it.
+
+    `error_code` is errno as it was then (0: it was not set).
+    """
 
     def __init__(self, error_code: int) -> None:
         self.error_code = error_code

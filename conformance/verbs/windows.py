@@ -16,13 +16,14 @@ from conformance.verbs.closing import close
 from conformance.verbs.link import Link
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import errno_name
-from conformance.verdicts import BrokenError, LackingError
+from conformance.verdicts import BrokenError, Failure, LackingError
 
 TYPES = {e.IBV_MW_TYPE_1: "type-1", e.IBV_MW_TYPE_2: "type-2"}
 SIZE_MAX = 2**64 - 1
 LENGTHS = (4096, SIZE_MAX)
 """Bytes bound: some memory that is there, and all that the null MR claims to cover."""
 
+WR_ID = 1
 KIND = LinkKind(Transport.RC, Queue.RQ, Post.POST_SEND, Poll.POLL_CQ)
 ACCESS = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE
 
@@ -90,16 +91,17 @@ def _control(bench: Bench, mw_type: int) -> None:
     try:
         with _bind(bench, mw_type, mr, arena.address, 4 * 4096) as (rkeys, refused):
             if refused:
-                raise BrokenError(
-                    f"{bench.where}: an MW {TYPES[mw_type]} cannot be bound to ordinary memory: {refused}"
-                )
+                text = f"an MW {TYPES[mw_type]} cannot be bound to ordinary memory: {refused}"
+                raise BrokenError(f"{bench.where}: {text}")
             for scenario in PEER.values():
                 run = bench.run(scenario, rkey=rkeys[ASKED])
                 if run.findings:
                     text = f"ordinary memory is not reached by an MW {TYPES[mw_type]} bound to it"
                     raise BrokenError(f"{text}\n{bench.text(run, run.findings)}")
+    except Failure as failure:
+        raise BrokenError(f"on ordinary memory: {failure}") from None
     finally:
-        mr.close()
+        close(mr)
 
 
 @contextmanager
@@ -126,14 +128,14 @@ def _post(link: Link, mw: MW, info: MWBindInfo) -> tuple[int, str | None]:
     """Post the bind on the side that owns the memory; the rkey that it asks for, and how it was refused at once."""
     if mw.type == e.IBV_MW_TYPE_1:
         try:
-            link.responder.bind_mw(mw, MWBind(info, e.IBV_SEND_SIGNALED, 1))
+            link.responder.bind_mw(mw, MWBind(info, e.IBV_SEND_SIGNALED, WR_ID))
         except PyverbsRDMAError as error:
             return mw.rkey, f"ibv_bind_mw returned {errno_name(error.error_code)}"
         return mw.rkey, None
-    wr: Any = SendWR(1, e.IBV_WR_BIND_MW, 0, send_flags=e.IBV_SEND_SIGNALED)
+    wr: Any = SendWR(WR_ID, e.IBV_WR_BIND_MW, 0, send_flags=e.IBV_SEND_SIGNALED)
+    wr.set_bind_wr(mw, info)
+    rkey: int = wr.rkey
     try:
-        wr.set_bind_wr(mw, info)
-        rkey: int = wr.rkey
         link.responder.post_send(wr)
     except PyverbsRDMAError as error:
         return rkey, f"ibv_post_send returned {errno_name(error.error_code)}"
@@ -144,7 +146,7 @@ def _post(link: Link, mw: MW, info: MWBindInfo) -> tuple[int, str | None]:
 
 def _completed(bench: Bench, link: Link) -> str | None:
     """Wait for the bind's completion on the responder's CQ; how it was refused, if it was."""
-    completions = link.responder_cq.wait(1, bench.patience)
+    completions = link.responder_cq.wait(WR_ID, bench.patience)
     if not completions:
-        return f"no completion within {bench.patience:.1f} s"
+        raise Failure(f"{bench.where}\n=> the bind was neither refused nor completed within {bench.patience:.1f} s")
     return None if completions[0].status == "IBV_WC_SUCCESS" else f"completed with {completions[0]}"
