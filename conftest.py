@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from conformance import __version__, containment, inventory, kernel
+from conformance import __version__, containment, inventory, kernel, kernel_log
 from conformance.checks import tables
 from conformance.config import load
 from conformance.locks import DeviceLock
 from conformance.native import BuildError
-from conformance.report import provenance, recorder, reproducer, results, terminal
+from conformance.report import provenance, recorder, results, terminal
 from conformance.report.document import CIRCUMSTANCES, Circumstances
 from conformance.scenarios import Address, Scenario
 from conformance.verdicts import BrokenError, Failure, LackingError
@@ -27,7 +27,8 @@ ROOT = Path(__file__).parent
 CHECKS = ROOT / "conformance" / "checks"
 
 CONTROL = (
-    "--control: ordinary memory in place of every null MR; this tries the suite's model and says nothing of null MRs"
+    "--control: ordinary memory in place of every null MR; this tries the suite's model on the device, "
+    "and says of its null MRs only whether they can be had"
 )
 
 SEED = "null-mr/search-seed"
@@ -47,13 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--providers", type=Path, default=ROOT / "providers.yaml", help="which devices to try (%(default)s)"
     )
     group.addoption("--reference", action="store_true", help="try the simulated reference device")
-    group.addoption("--reference-devices", type=int, metavar="N", help="how many reference devices")
+    group.addoption(
+        "--reference-devices", type=_number(1, 64), metavar="N", help="how many reference devices, up to 64"
+    )
     group.addoption(
         "--reference-fault",
         action="append",
         default=[],
         metavar="NAME",
-        help="break the reference device in this way (repeatable); see conformance/reference/faults.py",
+        help="break the reference device in this way (repeatable); see conformance/reference/faults",
     )
     group.addoption("--reference-variant", metavar="NAME", help="another conforming reference device")
     group.addoption("--exhaustive", action="store_true", help="run the whole product of the scenario matrix")
@@ -71,7 +74,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run every scenario on ordinary memory alone: does the suite's model hold on this device?",
     )
     group.addoption(
-        "--search", type=int, default=100, metavar="N", help="random scenarios of each search (%(default)s; 0: none)"
+        "--search",
+        type=_number(0),
+        default=100,
+        metavar="N",
+        help="random scenarios of each search (%(default)s; 0: none)",
     )
     group.addoption("--search-seed", type=int, metavar="SEED", help="repeat the search of this seed")
     group.addoption(
@@ -93,6 +100,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="what a SHOULD clause finds fails the run too, and so does a waiver that is out of date or needless",
     )
+
+
+def _number(least: int, most: int | None = None) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+            allowed = f"{least} to {most}" if most is not None else f"{least} or more"
+            raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a number, {allowed}")
+        return int(text)
+
+    return number
 
 
 def _scenario(text: str) -> Scenario:
@@ -118,13 +135,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.search_seed = _search_seed(config)
     config.addinivalue_line("markers", "clause(id): the requirement that a check proves")
     config.addinivalue_line("markers", "scenarios(select): run once per scenario of select(target)")
+    config.addinivalue_line("markers", "control(only=False): run with --control too, or only then")
     config.stash[RESULTS] = results.Results()
     config.pluginmanager.register(config.stash[RESULTS])
     config.stash[RECORDER] = recorder.Recorder()
     config.pluginmanager.register(config.stash[RECORDER])
     if runs_checks(config):
         signal.signal(signal.SIGTERM, _interrupt)
-        distributes = getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
+        distributes = _distributes(config)
         if distributes and config.option.maxworkerrestart is None:
             config.option.maxworkerrestart = str(containment.MAX_CRASHES)
         if not distributes:
@@ -163,7 +181,22 @@ def inventory_of(config: pytest.Config) -> inventory.Inventory:
         config.stash[MACHINE] = machine
         config.stash[WAIVERS] = Waivers(providers, config.stash[INVENTORY].targets)
         config.pluginmanager.register(config.stash[WAIVERS])
+        if not machine.simulated:
+            config.pluginmanager.register(_kernel_log(config))
     return config.stash[INVENTORY]
+
+
+def _kernel_log(config: pytest.Config) -> kernel_log.Watcher:
+    targets = config.stash[INVENTORY].targets
+    return kernel_log.Watcher(
+        {target.id: (target.device.name, target.device.driver) for target in targets},
+        controller=_distributes(config),
+    )
+
+
+def _distributes(config: pytest.Config) -> bool:
+    """Do other processes run the checks, those of pytest-xdist?"""
+    return getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -209,6 +242,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = [
         (run.target, scenario)
         for run in runs
+        if run.target.device.limits is not None  # it was opened; if not, the other checks say so
         if run.target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
         for scenario in marker.args[0](run)
         if not run.named or scenario in run.named
@@ -256,17 +290,19 @@ def _danger(item: pytest.Item) -> int:
 
 
 def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
-    """With --scenario or --control, the checks that run scenarios; never one that stands for an empty selection."""
+    """With --scenario, the checks that run scenarios; with --control, those marked so; never one that stands for an
+    empty selection."""
     clause = item.get_closest_marker("clause")
     if clause is None:
         return True
     if not isinstance(item.callspec.params["target"], inventory.Target):  # type: ignore[attr-defined]
         return False
-    by_table = item.get_closest_marker("scenarios") is not None
-    if config.option.control:
-        # Its checks run every scenario of the matrix, and with --control each of them looks at everything.
-        return bool(clause.args[0] == "discard/completion")
-    return by_table or not config.option.scenario
+    control = item.get_closest_marker("control")
+    if config.option.control and control is None:
+        return False
+    if not config.option.control and control is not None and control.kwargs.get("only"):
+        return False
+    return item.get_closest_marker("scenarios") is not None or not config.option.scenario
 
 
 @pytest.fixture(scope="session")
@@ -326,7 +362,8 @@ def bare_bench(
         _close(benches)
     if target not in benches:
         try:
-            device_lock.move_to(target.device.name)
+            if not target.broken:
+                device_lock.move_to(target.device.name)
             benches[target] = Bench(target, control_only=pytestconfig.option.control)
         except BrokenError as broken:
             benches[target] = broken
@@ -350,13 +387,24 @@ def bench(bare_bench: Any) -> Any:
 
 
 @pytest.fixture
-def search(pytestconfig: pytest.Config) -> Any:
+def search(request: pytest.FixtureRequest, target: inventory.Target) -> Any:
     """How to search; skips where searching is switched off."""
     from conformance.search import Search
 
-    if not pytestconfig.option.search:
+    option = request.config.option
+    if not option.search:
         pytest.skip("--search 0")
-    return Search(pytestconfig.option.search, pytestconfig.option.search_seed)
+    clause = request.node.get_closest_marker("clause").args[0]
+
+    def is_waived(nodeid: str) -> bool:
+        return request.config.stash[WAIVERS].waiver_of(clause, target.id, nodeid) is not None
+
+    def is_known(scenario: Scenario) -> bool:
+        """Does a waiver name this scenario? One that covers the whole search waives what that finds."""
+        nodeid = request.node.nodeid
+        return not is_waived(nodeid) and is_waived(f"{nodeid.removesuffix(']')}-{scenario}]")
+
+    return Search(option.search, option.search_seed, is_known)
 
 
 @pytest.fixture
@@ -371,15 +419,21 @@ def strict(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """What a device lacks skips the check, and so does another null MR that it does not give (allocate/coexist judges
-    that); an exception inside the reference device breaks it."""
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """What a device lacks skips the check, and so does another null MR that it does not give, but where that is what
+    the clause is about; an exception inside the reference device breaks it.
+    """
     from conformance.verbs.null_mr import NullMRError
 
+    clause = pyfuncitem.get_closest_marker("clause")
     try:
         return (yield)
-    except (LackingError, NullMRError) as lacking:
+    except LackingError as lacking:
         pytest.skip(str(lacking))
+    except NullMRError as error:
+        if clause is not None and clause.args[0].startswith("allocate/"):
+            raise
+        pytest.skip(str(error))
     finally:
         _raise_errors_of_reference()
 
@@ -417,6 +471,8 @@ def pytest_handlecrashitem(report: pytest.TestReport, sched: Any) -> None:
 
 def _add_reproducer(report: pytest.TestReport, config: pytest.Config, scenario: Scenario, finding: str) -> None:
     """Write a C program that shows the failure, and say where."""
+    from conformance.report import reproducer  # few runs need it, and it takes long to import
+
     properties = dict(report.user_properties)
     target = next(target for target in inventory_of(config).targets if target.id == properties[results.TARGET])
     folder = config.option.reports / "reproducers"

@@ -119,7 +119,8 @@ class Controller:
         self._death = ""
 
     def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput[FOLDER] = str(self._folder)
+        if node.gateway.spec.popen:  # other hosts do not have the folder
+            node.workerinput[FOLDER] = str(self._folder)
         node.workerinput[DEADLY] = list(self._deadly.items())
 
     def pytest_testnodedown(self, node: Any, error: object) -> None:

@@ -36,6 +36,9 @@ DRIVERS = (
     "bng_re",
 )
 
+MODULE_NAMES = ("{}_ib", "rdma_{}", "ib_{}", "iw_{}", "{}_roce_hw_v2", "{}")
+"""What the kernel module of a driver may be called."""
+
 # <linux/netlink.h> and <rdma/rdma_netlink.h>
 _NETLINK_RDMA = 20
 _NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300

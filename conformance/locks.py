@@ -107,8 +107,8 @@ def _process(pid: int) -> str:
 
 def _command(pid: int) -> str:
     with suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        line = " ".join(word for word in words if word)
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        line = " ".join(words.split())
         if line:
             return f" ({line if len(line) <= _LONGEST_COMMAND else line[:_LONGEST_COMMAND] + '...'})"
     return ""

@@ -42,7 +42,9 @@ class Cases:
     def matrix(self) -> tuple[Scenario, ...]:
         if self.target.broken:
             return ()
-        return self.named or matrix.matrix(capabilities(self.target), self.exhaustive)
+        if self.named:
+            return self.named
+        return tuple(dict.fromkeys((*matrix.matrix(capabilities(self.target), self.exhaustive), *BOTH_WAYS)))
 
 
 Select = Callable[[Cases], Iterable[Scenario]]
@@ -122,6 +124,10 @@ def reading(operation: Operation, gather: Iterable[Segment]) -> Scenario:
     gather = tuple(gather)
     scatter = {Operation.RDMA_WRITE: (), Operation.RDMA_WRITE_WITH_IMM: (mem(8),)}
     return rc(operation, gather, scatter.get(operation, (mem(total(gather)),)))
+
+
+BOTH_WAYS = (reading(Operation.SEND, [mem(8), null(64)]), rc(Operation.SEND, [mem(72)], [null(64), mem(8)]))
+"""By which checks see that a null MR still works; being in the matrix too, they are judged by themselves."""
 
 
 def kinds_of_work_request(cases: Cases) -> Iterator[Scenario]:

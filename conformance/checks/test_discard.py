@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A null MR discards all data written to it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 
 from conformance.checks import tables
 from conformance.outcome import MEMORY, Aspect
 from conformance.scenarios import Scenario
-from conformance.search import Search, anything, scattering
 from conformance.verbs.bench import Bench
+
+if TYPE_CHECKING:  # Hypothesis takes long to import: only a search needs it
+    from conformance.search import Search
 
 
 @pytest.mark.clause("discard/receive")
@@ -37,6 +43,8 @@ def test_each_ordinary_segment_gets_its_own_bytes(bench: Bench, scenario: Scenar
 
 @pytest.mark.clause("discard/mixed-scatter")
 def test_no_scatter_list_can_be_found_that_is_filled_wrong(bench: Bench, search: Search) -> None:
+    from conformance.search import scattering
+
     search.run(bench, scattering, Aspect.PAYLOAD, Aspect.SURROUNDINGS)
 
 
@@ -48,21 +56,28 @@ def test_nothing_is_written_at_the_address_that_it_names(bench: Bench, scenario:
 
 @pytest.mark.clause("discard/leaves-memory")
 def test_no_work_request_can_be_found_that_writes_there(bench: Bench, search: Search) -> None:
+    from conformance.search import anything
+
     search.run(bench, anything, Aspect.CANARY)
 
 
 @pytest.mark.clause("discard/completion")
+@pytest.mark.control
 @tables.where(tables.has_null)
 def test_the_completion_is_that_of_an_ordinary_mr(bench: Bench, scenario: Scenario) -> None:
     bench.check(scenario, Aspect.COMPLETION)
 
 
 @pytest.mark.clause("discard/completion")
+@pytest.mark.control
 @tables.over(tables.too_long)
 def test_a_message_longer_than_the_list_is_a_length_error(bench: Bench, scenario: Scenario) -> None:
     bench.check(scenario, Aspect.COMPLETION)
 
 
 @pytest.mark.clause("discard/completion")
+@pytest.mark.control
 def test_no_work_request_can_be_found_that_completes_otherwise(bench: Bench, search: Search) -> None:
+    from conformance.search import anything
+
     search.run(bench, anything, Aspect.COMPLETION)

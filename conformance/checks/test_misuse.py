@@ -7,9 +7,7 @@ from contextlib import contextmanager
 import pytest
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from conformance.checks import tables
-from conformance.outcome import MEMORY
-from conformance.scenarios import Operation, mem, null
+from conformance.checks.working import require_working
 from conformance.verbs import windows
 from conformance.verbs.bench import Bench
 from conformance.verbs.closing import close
@@ -64,8 +62,14 @@ def test_rereg_leaves_it_as_it_was(bench: Bench, flags: int) -> None:
         fields = null_mr.fields
         if now != (fields.length, fields.lkey, fields.rkey, fields.handle):
             raise Failure(f"{bench.where}\n=> after ibv_rereg_mr, length, lkey, rkey, handle are {now}, were {fields}")
-        bench.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
-        bench.check(tables.rc(Operation.SEND, [mem(72)], [null(64), mem(8)]), *MEMORY, null_mr=null_mr)
+        require_working(bench, null_mr)
+
+
+@pytest.mark.clause("misuse/bind-refused")
+@pytest.mark.control(only=True)
+@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+def test_ordinary_memory_takes_a_window(bare_bench: Bench, mw_type: int) -> None:
+    windows.control(bare_bench, mw_type)
 
 
 @pytest.mark.clause("misuse/bind-refused")
@@ -91,5 +95,4 @@ def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, leng
 @pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
 def test_the_null_mr_works_after_a_refused_bind(bench: Bench, mw_type: int) -> None:
     with windows.bound(bench, mw_type, 4096):
-        bench.check(tables.reading(Operation.SEND, [null(64), mem(8)]), *MEMORY)
-        bench.check(tables.rc(Operation.SEND, [mem(72)], [null(64), mem(8)]), *MEMORY)
+        require_working(bench)

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A null MR always returns 0 on read."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 
 from conformance.checks import tables
 from conformance.outcome import Aspect
 from conformance.scenarios import Scenario
-from conformance.search import Search, gathering
 from conformance.verbs.bench import Bench
+
+if TYPE_CHECKING:  # Hypothesis takes long to import: only a search needs it
+    from conformance.search import Search
 
 ARRIVED = (Aspect.PAYLOAD, Aspect.SURROUNDINGS)
 
@@ -26,6 +32,8 @@ def test_each_gathered_segment_gives_its_own_bytes(bench: Bench, scenario: Scena
 
 @pytest.mark.clause("read/mixed-gather")
 def test_no_gather_list_can_be_found_that_arrives_wrong(bench: Bench, search: Search) -> None:
+    from conformance.search import gathering
+
     search.run(bench, gathering, *ARRIVED)
 
 

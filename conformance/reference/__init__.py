@@ -2,7 +2,7 @@
 """A simulated RDMA device that stock pyverbs sees as ref0, ref1, ...
 
 `load()` puts a library in front of libibverbs in this process. See engine/ for the device, face.py for how C sees it,
-faults.py for wrong devices and variants.py for other right ones.
+faults/ for wrong devices and variants.py for other right ones.
 """
 
 import sys

@@ -23,10 +23,7 @@ _STRUCTS = (
 _TABLES = ("ibv_context_ops", "verbs_context", "ibv_qp_ex", "ibv_cq_ex")
 
 # Functions of their arguments alone: the real ones serve.
-_PURE = {
-    "ibv_wc_status_str", "ibv_rate_to_mult", "ibv_rate_to_mbps", "ibv_node_type_str", "ibv_port_state_str",
-    "ibv_event_type_str",
-}  # fmt: skip
+_PURE = re.compile(r"ibv_\w+_str|ibv_rate_to_\w+")
 # Exported for pyverbs and providers, but declared in libibverbs' private headers.
 _PRIVATE = (
     Function(
@@ -164,7 +161,9 @@ def build(operations: Sequence[str]) -> tuple[Any, dict[str, Function]]:
     `python_<operation>`.
     """
     found = header.load(_STRUCTS, _TABLES)
-    exported = {function.name: function for function in (*found.functions, *_PRIVATE) if function.name not in _PURE}
+    exported = {
+        function.name: function for function in (*found.functions, *_PRIVATE) if not _PURE.fullmatch(function.name)
+    }
     tables = {
         name: {function.name: function for function in found.operations[name] if function.name in operations}
         for name in _TABLES

@@ -417,6 +417,15 @@ def ibv_query_pkey(pointer: Any, port_num: int, index: int, pkey: Any) -> int:
 
 
 @verb
+def ibv_get_pkey_index(pointer: Any, port_num: int, pkey: int) -> int:
+    wanted = int.from_bytes(pkey.to_bytes(2, sys.byteorder), "big")
+    pkeys: list[int] = _port(pointer, port_num).pkeys
+    if wanted not in pkeys:
+        raise Refused(errno.ENOENT, f"P_Key {wanted:#x}")
+    return pkeys.index(wanted)
+
+
+@verb
 def ibv_fork_init() -> int:
     return 0
 
@@ -517,7 +526,8 @@ def ibv_reg_mr_iova2(pointer: Any, addr: Any, length: int, iova: int, access: in
 @verb
 def alloc_null_mr(pointer: Any) -> Any:
     pd = _pd(pointer)
-    return _mr_struct(pointer, pd.context.device.alloc_null_mr(pd))
+    mr = pd.context.device.alloc_null_mr(pd)
+    return _mr_struct(pointer if mr.pd is pd else structs.struct(mr.pd), mr)
 
 
 @verb
@@ -813,7 +823,8 @@ def open_xrcd(pointer: Any, attr: Any) -> Any:
 @verb
 def close_xrcd(pointer: Any) -> int:
     xrcd: XRCD = structs.of(pointer)
-    _context(pointer.context).device.close_xrcd(xrcd)
+    context = _context(pointer.context)
+    context.device.close_xrcd(context, xrcd)
     structs.drop(pointer)
     return 0
 

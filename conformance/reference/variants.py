@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Devices that are right about null MRs in other ways than the default: the freedoms that ibv_alloc_null_mr(3) leaves.
+"""Devices that are right about null MRs in other ways than the default: the freedoms that ibv_alloc_null_mr(3) leaves,
+and what devices lack or have in another way.
 
 A variant is a class that is put in front of the engine's Device; its name in `VARIANTS` is that of the class with
 hyphens.
@@ -8,18 +9,36 @@ hyphens.
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, ClassVar
 
 from .engine import abi
-from .engine.attributes import DeviceAttributes
+from .engine.attributes import DeviceAttributes, PortAttributes
 from .engine.device import Device
 from .engine.errors import Refused, WorkError
-from .engine.objects import MR, MW, PD, QP, SIZE_MAX, SRQ, Segment, Transfer
+from .engine.objects import (
+    CQ,
+    GID,
+    MR,
+    MW,
+    PD,
+    QP,
+    SIZE_MAX,
+    SRQ,
+    XRCD,
+    Context,
+    EventQueue,
+    Segment,
+    SendWR,
+    Transfer,
+)
 from .faults import name_of
 
 
 class Variant(Device):
     """A conforming device."""
+
+
+# What a null MR looks like
 
 
 class RkeyZeroHandleZero(Variant):
@@ -29,6 +48,59 @@ class RkeyZeroHandleZero(Variant):
         mr = super().new_null_mr(pd)
         mr.rkey = mr.handle = 0
         return mr
+
+
+class RkeyIsLkey(Variant):
+    """rkey has the number of the lkey, and opens nothing."""
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.rkey = mr.lkey
+        return mr
+
+
+class AddrNotNull(Variant):
+    """addr is not NULL, which says nothing: the MR covers every address."""
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.addr = 0x1000
+        return mr
+
+
+class LengthMaxMrSize(Variant):
+    """length is the device's max_mr_size, 2^48."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_mr_size = 2**48
+        return attr
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.length = self.attr.max_mr_size
+        return mr
+
+
+class NoPdReference(Variant):
+    """A null MR of its own, but without a kernel object: it does not keep the PD from being deallocated."""
+
+    null_mr_holds_pd = False
+
+
+class LkeyOfPd(Variant):
+    """The null MRs of a PD share one lkey, which works as long as there is one of them."""
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.lkey = next((key for key, other in self.lkeys.items() if other.null and other.pd is pd), mr.lkey)
+        return mr
+
+    def free_null_mr(self, mr: MR) -> None:
+        super().free_null_mr(mr)
+        for other in mr.pd.users:
+            if isinstance(other, MR) and other.lkey == mr.lkey:
+                self.lkeys[mr.lkey] = other
 
 
 class LikeMlx5(Variant):
@@ -55,36 +127,78 @@ class LikeMlx5(Variant):
         super().check_bind_to_null_mr(qp, mw, mr)
 
 
+# How misuse is refused
+
+
+class ReregReturnsErrno(Variant):
+    """ibv_rereg_mr returns a positive errno and not one of IBV_REREG_MR_ERR_*."""
+
+    def rereg_null_mr(self, mr: MR, flags: int, pd: PD | None, addr: int, length: int, access: int) -> None:
+        raise Refused(errno.EOPNOTSUPP, "a null MR cannot be re-registered")
+
+
 class BindFailsInCompletion(Variant):
-    """Both types of bind to a null MR are posted and fail in the completion."""
+    """Both types of bind to a null MR are posted and fail in the completion; the queue pair is in error then."""
+
+    status = abi.WC_MW_BIND_ERR
 
     def check_bind_to_null_mr(self, qp: QP, mw: MW, mr: MR) -> None:
-        raise WorkError(abi.WC_MW_BIND_ERR, "a memory window cannot be bound to a null MR")
+        raise WorkError(self.status, "a memory window cannot be bound to a null MR")
+
+
+class BindFailsWithProtectionError(BindFailsInCompletion):
+    """Both types of bind fail in the completion, with IBV_WC_LOC_PROT_ERR."""
+
+    status = abi.WC_LOC_PROT_ERR
+
+
+class BindFailsQpGoesOn(BindFailsInCompletion):
+    """Both types of bind fail in the completion, and the queue pair goes on as if nothing had been posted."""
+
+    def stop_sending(self, qp: QP) -> None:
+        pass
 
 
 class BindRefusedAtOnce(Variant):
     """Neither type of bind to a null MR can be posted: EPERM."""
 
-    def check_bind_to_null_mr(self, qp: QP, mw: MW, mr: MR) -> None:
-        raise Refused(errno.EPERM, "a memory window cannot be bound to a null MR")
+    error = errno.EPERM
 
-    def check_send(self, qp: QP, wr: Any) -> None:
+    def check_bind_to_null_mr(self, qp: QP, mw: MW, mr: MR) -> None:
+        raise Refused(self.error, "a memory window cannot be bound to a null MR")
+
+    def check_send(self, qp: QP, wr: SendWR) -> None:
         super().check_send(qp, wr)
-        if wr.opcode == abi.WR_BIND_MW and wr.bind_mr is not None and wr.bind_mr.null:
+        if wr.opcode == abi.WR_BIND_MW and wr.mw is not None and wr.bind_mr is not None and wr.bind_mr.null:
             self.check_bind_to_null_mr(qp, wr.mw, wr.bind_mr)
 
 
-class NoSrq(Variant):
-    """There are no shared receive queues."""
+class BindRefusedWithEinval(BindRefusedAtOnce):
+    """Neither type of bind to a null MR can be posted: EINVAL."""
 
-    def describe_device(self) -> DeviceAttributes:
-        attr = super().describe_device()
-        attr.max_srq = attr.max_srq_wr = attr.max_srq_sge = 0
-        attr.device_cap_flags &= ~(abi.DEVICE_SRQ_RESIZE | abi.DEVICE_XRC)
-        return attr
+    error = errno.EINVAL
 
-    def create_srq(self, *arguments: Any, **named: Any) -> SRQ:
-        raise Refused(errno.EOPNOTSUPP, "no shared receive queues")
+
+class BindRefusedWithEnotsup(BindRefusedAtOnce):
+    """Neither type of bind to a null MR can be posted: ENOTSUP."""
+
+    error = errno.ENOTSUP
+
+
+class OtherStatuses(Variant):
+    """Requesters learn of the same faults by other statuses than most devices report."""
+
+    _OTHER: ClassVar = {
+        abi.WC_REM_INV_REQ_ERR: abi.WC_REM_OP_ERR,
+        abi.WC_REM_ACCESS_ERR: abi.WC_REM_INV_REQ_ERR,
+        abi.WC_MW_BIND_ERR: abi.WC_LOC_QP_OP_ERR,
+    }
+
+    def complete_send(self, qp: QP, wr: SendWR, status: int) -> None:
+        super().complete_send(qp, wr, self._OTHER.get(status, status))
+
+
+# What a device lacks
 
 
 class NoNullMr(Variant):
@@ -100,4 +214,211 @@ class RefusesNullMr(Variant):
         raise Refused(errno.EOPNOTSUPP, "no null MRs")
 
 
-VARIANTS: dict[str, type[Variant]] = {name_of(variant): variant for variant in Variant.__subclasses__()}
+class NoSrq(Variant):
+    """There are no shared receive queues, and so no XRC."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_srq = attr.max_srq_wr = attr.max_srq_sge = 0
+        attr.device_cap_flags &= ~(abi.DEVICE_SRQ_RESIZE | abi.DEVICE_XRC)
+        return attr
+
+    def create_srq(self, *arguments: Any, **named: Any) -> SRQ:
+        raise Refused(errno.EOPNOTSUPP, "no shared receive queues")
+
+
+class NoXrc(Variant):
+    """There is no XRC."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.device_cap_flags &= ~abi.DEVICE_XRC
+        return attr
+
+
+class NoXrcOperations(NoXrc):
+    """There is no XRC, and the provider does not have its operations: ENOSYS."""
+
+    unsupported = frozenset({"open_xrcd", "close_xrcd", "create_srq_ex"})
+
+    def open_xrcd(self, context: Context, key: object | None) -> XRCD:
+        raise Refused(errno.ENOSYS, "no XRC")
+
+
+class NoMw(Variant):
+    """There are no memory windows."""
+
+    unsupported = frozenset({"alloc_mw", "dealloc_mw", "bind_mw"})
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_mw = 0
+        attr.device_cap_flags &= ~(abi.DEVICE_MEM_WINDOW | abi.DEVICE_MEM_WINDOW_TYPE_2B)
+        return attr
+
+
+class MwType_1Only(Variant):
+    """There are no memory windows of type 2."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.device_cap_flags &= ~abi.DEVICE_MEM_WINDOW_TYPE_2B
+        return attr
+
+
+class NoAtomics(Variant):
+    """There are no atomics, and no MR or queue pair may allow them."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.atomic_cap = abi.ATOMIC_NONE
+        return attr
+
+    def check_region(self, addr: int, length: int, access: int) -> None:
+        if access & abi.ACCESS_REMOTE_ATOMIC:
+            raise Refused(errno.EOPNOTSUPP, "no atomics")
+        super().check_region(addr, length, access)
+
+    def check_send(self, qp: QP, wr: SendWR) -> None:
+        if wr.opcode in (abi.WR_ATOMIC_CMP_AND_SWP, abi.WR_ATOMIC_FETCH_AND_ADD):
+            raise Refused(errno.EINVAL, "no atomics")
+        super().check_send(qp, wr)
+
+
+class NoWrApi(Variant):
+    """Queue pairs cannot be made for ibv_wr_start(3) and its family."""
+
+    def create_qp(self, *arguments: Any, **named: Any) -> QP:
+        if named.get("extended") or arguments[-1] is True:
+            raise Refused(errno.EOPNOTSUPP, "no ibv_wr_start")
+        return super().create_qp(*arguments, **named)
+
+
+class NoCqEx(Variant):
+    """There is no ibv_create_cq_ex(3)."""
+
+    def create_cq(self, context: Context, cqe: int, channel: EventQueue | None, extended: bool) -> CQ:
+        if extended:
+            raise Refused(errno.EOPNOTSUPP, "no extended CQs")
+        return super().create_cq(context, cqe, channel, extended)
+
+
+# Limits
+
+
+class MaxSge_1(Variant):
+    """A list has one segment."""
+
+    most = 1
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_sge = attr.max_sge_rd = attr.max_srq_sge = self.most
+        return attr
+
+
+class MaxSge_2(MaxSge_1):
+    """A list has at most two segments."""
+
+    most = 2
+
+
+class MaxSge_6MaxSgeRd_1(MaxSge_1):
+    """A list has at most six segments, that of an RDMA READ one."""
+
+    most = 6
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_sge_rd = 1
+        return attr
+
+
+class MaxSgeRd_0(Variant):
+    """max_sge_rd is 0, which means 1."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_sge_rd = 0
+        return attr
+
+
+class MaxSrqSge_2(Variant):
+    """The lists of an SRQ are shorter than those of a receive queue."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_srq_sge = 2
+        return attr
+
+
+class MaxMsgSz_8192(Variant):
+    """A message has at most 8 KiB."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.max_msg_sz = 8192
+        return port
+
+
+class Mtu_256(Variant):
+    """The MTU is 256 bytes."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.active_mtu = abi.MTU_1024 - 2
+        return port
+
+
+class Mtu_4096(Variant):
+    """The MTU is 4096 bytes."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.active_mtu = abi.MTU_4096
+        return port
+
+
+# Ports
+
+
+class InfinibandPort(Variant):
+    """The port is InfiniBand, with a LID."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.link_layer = abi.LINK_LAYER_INFINIBAND
+        port.lid, port.sm_lid = 4 * self.number + port_num, 1
+        port.gids = [GID(port.gids[0].raw, abi.GID_TYPE_IB)]
+        return port
+
+
+class RoceV1Only(Variant):
+    """The port has GIDs of RoCE v1 only."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.gids = [gid for gid in port.gids if gid.type == abi.GID_TYPE_ROCE_V1]
+        return port
+
+
+class TwoPortsOneDown(Variant):
+    """There are two ports, the first of which is down."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.phys_port_cnt = 2
+        return attr
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        if port_num == 1:
+            port.state = abi.PORT_DOWN
+        return port
+
+
+VARIANTS: dict[str, type[Variant]] = {
+    name_of(value): value
+    for value in list(vars().values())
+    if isinstance(value, type) and issubclass(value, Variant) and value is not Variant
+}

@@ -16,7 +16,7 @@ from conformance import __version__
 from conformance.config import REFERENCE
 from conformance.inventory import Inventory, Target
 from conformance.inventory import Machine as Devices
-from conformance.kernel import SYSFS
+from conformance.kernel import MODULE_NAMES, SYSFS
 from conformance.report.document import Circumstances, LeftOut, Library, Machine, TargetFacts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -204,7 +204,7 @@ def _bond(netdev: Path) -> str:
 
 def driver_version(driver: str, modules: Path = MODULES) -> str:
     """The kernel module of a driver and its version. In-tree modules seldom have one: then its srcversion."""
-    for pattern in ("{}_ib", "rdma_{}", "ib_{}", "iw_{}", "{}_roce_hw_v2", "{}"):
+    for pattern in MODULE_NAMES:
         name = pattern.format(driver)
         folder = modules / name
         if folder.is_dir():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conformance.report import html, junit, ktap
+from conformance.report import junit, ktap
 from conformance.report.anonymous import cleaner, without_names
 from conformance.report.document import CIRCUMSTANCES, Circumstances, Report, Run, dump, report_of
 from conformance.report.provenance import taint
@@ -78,6 +78,8 @@ def write(report: Report, folder: Path | None, ktap_file: Path | None, anonymize
         report = without_names(report)
     texts: dict[Path, str] = {}
     if folder is not None:
+        from conformance.report import html  # workers write no pages, and it takes long to import
+
         texts[folder / "results.json"] = dump(report)
         texts[folder / "junit.xml"] = junit.render(report)
         texts[folder / "report.html"] = html.render(report, folder, clean)
@@ -97,7 +99,7 @@ def _clean_file(path: Path, clean: Callable[[str], str]) -> str:
 
 def write_text(path: Path, text: str) -> str:
     """Write a file whole or not at all: an old one stays if there is no room. Returns what went wrong, or ""."""
-    draft = path.with_name(path.name + ".new")
+    draft = Path(f"{path}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -66,11 +66,9 @@ class Window:
 def bound(bench: Bench, mw_type: int, length: int) -> Iterator[Window]:
     """Try to bind a window on the bench's null MR, at memory that a peer's READ and WRITE would go to.
 
-    Raises LackingError if the device has no such windows, BrokenError if it cannot bind them to ordinary memory.
+    Raises what `control` does.
     """
-    _require(bench, mw_type)
-    bench.control(KIND)
-    _control(bench, mw_type)
+    control(bench, mw_type)
     address = 0 if length == SIZE_MAX else bench.arenas[Side.RESPONDER].address
     with _bind(bench, mw_type, bench.null_mr, address, length) as (rkeys, refused):
         yield Window(bench, mw_type, length, address, rkeys, refused)
@@ -83,8 +81,13 @@ def _require(bench: Bench, mw_type: int) -> None:
         raise LackingError(f"{bench.target.device.name} has no memory windows of {TYPES[mw_type]}")
 
 
-def _control(bench: Bench, mw_type: int) -> None:
-    """A window on ordinary memory can be bound, and a peer reaches the memory by it."""
+def control(bench: Bench, mw_type: int) -> None:
+    """Bind a window on ordinary memory, and let a peer reach the memory by it.
+
+    Raises LackingError if the device has no such windows, BrokenError if this does not work.
+    """
+    _require(bench, mw_type)
+    bench.control(KIND)
     arena = bench.arenas[Side.RESPONDER]
     access = bench.access | e.IBV_ACCESS_MW_BIND
     mr = MR(bench.pd, 4 * 4096, access, address=arena.address)

@@ -9,7 +9,7 @@ from typing import Any
 from . import abi
 from .attributes import DeviceAttributes, PortAttributes
 from .memory import Memory
-from .objects import AH, CQ, GID, MR, MW, PD, QP, SRQ, AddressVector, Context
+from .objects import AH, CQ, GID, MR, MW, PD, QP, SRQ, XRCD, AddressVector, Context
 from .transfers import Transfers
 
 _FIRST_GUID = 0x0200_5E00_5300_0000
@@ -78,22 +78,28 @@ class Device(Transfers):
 
     def close(self, context: Context) -> None:
         """Destroy what is left of a context, users before what they use, as the kernel does when a file is closed."""
-        for kind in (AH, MW, QP, SRQ, CQ, MR, PD):
+        for kind in (AH, MW, QP, SRQ, CQ, XRCD, MR, PD):
             for left in [item for item in context.objects if isinstance(item, kind)]:
-                self.destroy(left)
+                self.destroy(context, left)
         context.events.close()
 
-    def destroy(self, item: Any) -> None:
-        if isinstance(item, MR):
-            for mw in list(item.windows):
-                self.unbind(mw)
-            self.forget_keys(item)
-        elif isinstance(item, PD):
-            item.users.clear()
-            self.dealloc_pd(item)
-        else:
-            for user in list(getattr(item, "users", ())):
-                if isinstance(user, QP | SRQ):
-                    user.device.destroy(user) if isinstance(user, QP) else self.destroy_srq(user)
-            destroyers = {AH: "destroy_ah", MW: "dealloc_mw", QP: "destroy_qp", SRQ: "destroy_srq", CQ: "destroy_cq"}
-            getattr(self, destroyers[type(item)])(item)
+    def destroy(self, context: Context, item: Any) -> None:
+        match item:
+            case AH():
+                self.destroy_ah(item)
+            case MW():
+                self.dealloc_mw(item)
+            case QP():
+                item.opens = 1
+                self.destroy_qp(item)
+            case SRQ():
+                self.destroy_srq(item)
+            case CQ():
+                self.destroy_cq(item)
+            case XRCD():
+                self.close_xrcd(context, item)
+            case MR():
+                self.forget_keys(item)
+            case PD():
+                item.users.clear()  # null MRs of a faulty device
+                self.dealloc_pd(item)

@@ -296,6 +296,8 @@ class QP:
     waits_on: ReceiveQueue | None = None
     windows: set[MW] = field(default_factory=set)
     users: set[object] = field(default_factory=set)
+    opens: int = 1
+    """ibv_create_qp_ex and each ibv_open_qp of an XRC receive queue pair; the last to be destroyed ends it."""
     peer: QP | None = None
     """Found by the address vector; cached while connected."""
 

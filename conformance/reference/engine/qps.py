@@ -77,9 +77,13 @@ class QueuePairs(Keys, Queues):
         qp = self.qps.get(qp_num)
         if qp is None or qp.qp_type != abi.QPT_XRC_RECV or qp.xrcd is not xrcd:
             raise Refused(errno.EINVAL, f"no XRC receive queue pair {qp_num:#x} in this domain")
+        qp.opens += 1
         return qp
 
     def destroy_qp(self, qp: QP) -> None:
+        qp.opens -= 1
+        if qp.opens:
+            return
         self.reset(qp)
         del self.qps[qp.qp_num]
         for used in (qp.pd, qp.send_cq, qp.recv_cq, qp.srq, qp.xrcd):

@@ -177,11 +177,13 @@ class Queues(Base):
             if key is not None:
                 self.xrcds[key] = xrcd
         xrcd.opens += 1
+        context.objects[xrcd] = None
         return xrcd
 
-    def close_xrcd(self, xrcd: XRCD) -> None:
+    def close_xrcd(self, context: Context, xrcd: XRCD) -> None:
         if xrcd.opens == 1 and xrcd.users:
             raise Refused(errno.EBUSY, f"the XRC domain is used by {len(xrcd.users)} objects")
         xrcd.opens -= 1
+        context.objects.pop(xrcd, None)
         if not xrcd.opens and xrcd.key is not None:
             del self.xrcds[xrcd.key]

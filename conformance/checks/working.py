@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Does a null MR still work, after what a check did?"""
+
+from conformance.checks import tables
+from conformance.inventory import Target
+from conformance.outcome import MEMORY
+from conformance.scenarios import Scenario
+from conformance.verbs.bench import Bench
+from conformance.verbs.null_mr import NullMR, NullMRError
+from conformance.verdicts import Failure, LackingError
+
+
+def require_working(bench: Bench, null_mr: NullMR | None = None) -> None:
+    """Let data go through a null MR (None: the bench's own) both ways; what must not be there must not be there.
+
+    Raises Failure if it is wrong. Where a null MR of a fresh context is wrong too, that is no consequence of what the
+    check did, and the clauses read/* and discard/*, which run the same scenarios, judge it: LackingError.
+    """
+    for scenario in tables.BOTH_WAYS:
+        try:
+            bench.check(scenario, *MEMORY, null_mr=null_mr)
+        except Failure:
+            if _is_wrong_anyway(bench.target, scenario):
+                text = "a null MR to which nothing was done is wrong too, which read/* and discard/* judge"
+                raise LackingError(f"{text}: {scenario}") from None
+            raise
+
+
+def _is_wrong_anyway(target: Target, scenario: Scenario) -> bool:
+    fresh = Bench(target)
+    try:
+        fresh.check(scenario, *MEMORY)
+    except Failure as failure:
+        return not isinstance(failure, NullMRError)
+    finally:
+        fresh.close()
+    return False

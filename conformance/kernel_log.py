@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What the kernel says while a check runs: attached to the check, and able to decide it.
+
+The rule, for the lines that came between the end of the check before and the end of this one:
+
+    a splat (BUG, WARNING, Oops, Call Trace, ...) in the device's driver or in the RDMA core      FAIL
+    any other splat                                                                               BROKEN
+    a line of level "err" or worse of the device's driver, unless the check provokes errors       BROKEN
+    anything else                                                                                 only attached
+
+A device is not asked to be silent: checks of `key`, `misuse` and `observe`, and messages longer than the list that
+they come to, provoke errors that a driver may report. What names another device than the one that is tried is left
+out; a splat that names none counts for every check that runs when it comes. A line that comes late is found at the
+next check, and one that comes while everything is closed, after the last check of a device, is BROKEN at the most.
+"""
+
+import os
+import re
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.kernel import MODULE_NAMES, SYSFS
+from conformance.report.results import CLAUSE, KERNEL_LOG, SCENARIO, TARGET
+from conformance.scenarios import Scenario
+from conformance.verdicts import Verdict
+
+KMSG = Path("/dev/kmsg")
+LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
+"""By number, as in syslog(2)."""
+ERR = LEVELS.index("err")
+LONGEST_RECORD = 8192
+"""Bytes; a shorter read of /dev/kmsg fails with EINVAL."""
+MOST_LINES = 200
+"""Lines attached to one check."""
+
+SPLAT = re.compile(
+    r"\bBUG\b|\bWARNING: |\bOops\b|Call Trace:|general protection fault|\bKASAN\b|\bUBSAN\b|Internal error: "
+    r"|INFO: task .* blocked for more than|INFO: rcu\w* .*stall"
+)
+NOISE = re.compile(r"speed is unknown, defaulting to 1000")
+"""Lines of no meaning: RDMA core asks a virtual netdev for its speed."""
+CORE_MODULES = frozenset({"ib_core", "ib_uverbs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm"})
+PROVOKING = frozenset({"key", "misuse", "observe"})
+"""Groups of clauses whose checks do what a driver may complain of."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A record of the kernel's log. `level` is an index of LEVELS, `seconds` count from the boot."""
+
+    level: int
+    seconds: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"[{self.seconds:12.6f}] {LEVELS[self.level]}: {self.text}"
+
+
+class KernelLog:
+    """Reads what the kernel logs from now on. Raises OSError where that is not allowed."""
+
+    def __init__(self, path: Path = KMSG) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.lseek(self._file, 0, os.SEEK_END)
+
+    def read(self) -> list[Line]:
+        """The lines since the last call."""
+        found: list[Line] = []
+        while True:
+            try:
+                records = os.read(self._file, LONGEST_RECORD)
+            except BlockingIOError:
+                return found
+            except BrokenPipeError:  # the kernel has overwritten what was next; reading goes on behind it
+                continue
+            if not records:
+                return found
+            found += parse(records.decode(errors="replace"))
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def parse(records: str) -> list[Line]:
+    """Lines of records as /dev/kmsg has them (Documentation/ABI/testing/dev-kmsg): "4,1234,56789012,-;text"."""
+    pattern = re.compile(r"^(\d+),\d+,(\d+),[^;\n]*;(.*)$", re.MULTILINE)
+    # The lowest three bits are the level. Continuation lines, which begin with a blank, name the device for programs.
+    return [Line(int(m[1]) & 7, int(m[2]) / 1e6, m[3]) for m in pattern.finditer(records)]
+
+
+def names_of_device(name: str, sysfs: Path = SYSFS) -> frozenset[str]:
+    """What the kernel may call a device: its own name and the PCI address of its function, if it has one."""
+    parent = sysfs / name / "device"
+    return frozenset({name, parent.resolve().name} if parent.exists() else {name})
+
+
+def names_of_driver(driver: str) -> frozenset[str]:
+    """The driver and the modules that it may be made of."""
+    return frozenset({driver, f"{driver}_core", *(name.format(driver) for name in MODULE_NAMES)})
+
+
+def about(line: Line, own: Collection[str], others: Collection[str]) -> bool:
+    """Is it worth attaching to a check of the device with the names `own`, and not only about one of the `others`?"""
+    if NOISE.search(line.text):
+        return False
+    words = _words(line.text)
+    return not words.isdisjoint(own) or words.isdisjoint(others)
+
+
+def _words(text: str) -> set[str]:
+    """With and without the punctuation in names: a PCI address has colons and a dot."""
+    return {*re.findall(r"\w+", text), *(word.strip(":,()[]") for word in text.split())}
+
+
+def verdict_of(lines: Sequence[Line], driver: str, own: Collection[str], provokes: bool) -> tuple[Verdict, str] | None:
+    """The verdict that the kernel's lines come to, and why; None if they do not decide anything.
+
+    `own`: the device's names. `provokes`: the check provokes errors.
+    """
+    driver_names = names_of_driver(driver)
+    splat = next((line for line in lines if SPLAT.search(line.text)), None)
+    if splat is not None:
+        if any(_is_in(line.text, driver_names | CORE_MODULES) for line in lines):
+            return Verdict.FAIL, f"the kernel reports a fault in {driver}'s driver or the RDMA core: {splat.text}"
+        return Verdict.BROKEN, f"the kernel reports a fault, not in {driver}'s driver or the RDMA core: {splat.text}"
+    error = next(
+        (line for line in lines if line.level <= ERR and not _words(line.text).isdisjoint(driver_names | set(own))),
+        None,
+    )
+    if error is not None and not provokes:
+        return Verdict.BROKEN, f"{driver}'s driver reports an error: {error.text}"
+    return None
+
+
+def _is_in(text: str, modules: Collection[str]) -> bool:
+    """Does a line of a splat place it in one of the modules? "Modules linked in" lists all that there are."""
+    if text.startswith("Modules linked in:"):
+        return False
+    return "drivers/infiniband/" in text or any(name in modules for name in re.findall(r"\[(\w+)[^\]]*\]", text))
+
+
+def provokes_errors(clause: str, scenario: str) -> bool:
+    """Does a check of this clause, or with this scenario, do what a driver may report as an error?"""
+    group = clause.partition("/")[0]
+    return group in PROVOKING or (bool(scenario) and Scenario.parse(scenario).is_too_long)
+
+
+def shown(lines: list[Line]) -> str:
+    more = [f"... and {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
+    return "\n".join([*map(str, lines[:MOST_LINES]), *more])
+
+
+class Watcher:
+    """A pytest plugin that attaches the kernel's lines to checks, and lets them decide.
+
+    `targets`: id -> (device, driver). `controller`: checks run in other processes of this machine, which have a watcher
+    each; left for this one are those that died.
+    """
+
+    def __init__(self, targets: dict[str, tuple[str, str]], controller: bool, path: Path = KMSG) -> None:
+        self._targets = targets
+        self._controller = controller
+        self._names = {device: names_of_device(device) for device, _ in targets.values()}
+        self._log: KernelLog | None = None
+        try:
+            self._log = KernelLog(path)
+        except OSError as error:
+            self.header = f"kernel log: not watched, {path}: {error.strerror} (it takes root or CAP_SYSLOG)"
+        else:
+            self.header = "kernel log: watched, each check has what the kernel says while it runs"
+
+    def pytest_report_header(self) -> str:
+        return self.header
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        properties = self._attach(report)
+        item.user_properties += properties
+        return report
+
+    def pytest_runtest_logreport(self) -> None:
+        """What came while a check ran whose worker lives is that worker's to attach."""
+        if self._controller and self._log:
+            self._log.read()
+
+    @pytest.hookimpl(trylast=True, optionalhook=True)
+    def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
+        self._attach(report)
+
+    def _attach(self, report: pytest.TestReport) -> list[tuple[str, Any]]:
+        """Add what the kernel said to the report of a check, and its verdict; returns the properties added."""
+        known = {name: str(value) for name, value in report.user_properties}
+        if self._log is None or known.get(TARGET) not in self._targets or CLAUSE not in known:
+            return []
+        device, driver = self._targets[known[TARGET]]
+        others = frozenset().union(*(names for name, names in self._names.items() if name != device))
+        lines = [line for line in self._log.read() if about(line, self._names[device], others)]
+        if not lines:
+            return []
+        report.sections.append(("kernel log", shown(lines)))
+        added: list[tuple[str, Any]] = [(KERNEL_LOG, shown(lines))]
+        report.user_properties += added
+        provokes = provokes_errors(known[CLAUSE], known.get(SCENARIO, ""))
+        decided = verdict_of(lines, driver, self._names[device], provokes)
+        if decided is not None:
+            _decide(report, *decided)
+        return added
+
+    def pytest_unconfigure(self) -> None:
+        if self._log:
+            self._log.close()
+
+
+def _decide(report: pytest.TestReport, verdict: Verdict, why: str) -> None:
+    """A FAIL stands whatever else the check came to; BROKEN does not take one back."""
+    if report.failed and verdict is Verdict.BROKEN:
+        return
+    text = f"=> {why}"
+    report.longrepr = f"{report.longreprtext}\n{text}" if report.failed else text
+    report.outcome = "failed"
+    if report.when != "teardown":
+        report.when = "call" if verdict is Verdict.FAIL else "setup"

@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Wrong about what ibv_alloc_null_mr gives."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from typing import Any
+
+from ..engine import abi
+from ..engine.errors import BadWorkRequest, Refused, WorkError
+from ..engine.memory import MemoryFault
+from ..engine.objects import MR, PD, QP, SRQ, RecvWR, Segment, SendWR, Transfer
+from .base import Fault
+
+
+class AllocFails(Fault):
+    """ibv_alloc_null_mr always fails with ENOMEM."""
+
+    clause = "allocate/returns-mr"
+    touches = ("allocate/fails-cleanly",)
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        raise Refused(errno.ENOMEM, "no null MR")
+
+
+class MrOfFirstPd(Fault):
+    """The driver keeps null MRs with the context: they all belong to the PD that was allocated first."""
+
+    clause = "allocate/returns-mr"
+    touches = ("allocate/coexist", "free/leaves-others")
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        return super().alloc_null_mr(next(item for item in pd.context.objects if isinstance(item, PD)))
+
+
+class Length_32Bits(Fault):
+    """The length is kept in 32 bits, as a hardware MR's is: 2^32-1."""
+
+    clause = "allocate/max-length"
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.length = 2**32 - 1
+        return mr
+
+
+class LengthZero(Fault):
+    """Nothing is mapped, so the MR says that its length is 0."""
+
+    clause = "allocate/max-length"
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.length = 0
+        return mr
+
+
+class LengthCheck_31(Fault):
+    """The lengths of segments are signed numbers of 32 bits: one of 2^31 bytes is refused."""
+
+    clause = "allocate/max-length"
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and segment.length >> 31:
+            raise WorkError(abi.WC_LOC_LEN_ERR, "a negative length")
+        return mr
+
+
+class HighAddressesWrap(Fault):
+    """The end of a segment is computed in 64 bits: at the top of the address space it is 0, before the start."""
+
+    clause = "allocate/max-length"
+    touches = ("read/mixed-gather", "discard/mixed-scatter", "discard/leaves-memory", "discard/completion")
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and (segment.addr + segment.length) % 2**64 < segment.addr:
+            raise WorkError(abi.WC_LOC_PROT_ERR, "the end is before the start")
+        return mr
+
+
+class AddressZeroRefused(Fault):
+    """A segment at address 0 is taken for a missing one."""
+
+    clause = "allocate/max-length"
+    touches = (
+        "read/zeros",
+        "read/mixed-gather",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and segment.addr == 0:
+            raise WorkError(abi.WC_LOC_PROT_ERR, "address 0")
+        return mr
+
+
+class HighAddressesRefused(Fault):
+    """Addresses are checked as signed numbers: the upper half of them is refused."""
+
+    clause = "allocate/max-length"
+    touches = ("read/mixed-gather", "discard/mixed-scatter", "discard/leaves-memory", "discard/completion")
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and segment.addr >> 63:
+            raise WorkError(abi.WC_LOC_PROT_ERR, "a negative address")
+        return mr
+
+
+class UnmappedAddressesRefused(Fault):
+    """The page of the segment's address is looked up though nothing is to be transferred."""
+
+    clause = "allocate/max-length"
+    touches = (
+        "read/zeros",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null:
+            try:
+                self.memory.read(segment.addr, 1)
+            except MemoryFault as fault:
+                raise WorkError(abi.WC_LOC_PROT_ERR, f"no memory at {fault}") from fault
+        return mr
+
+
+class LkeyRefusedForReads(Fault):
+    """The lkey lacks local write permission where an RDMA READ checks it."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "read/zeros-after-write",
+        "discard/read-response",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and transfer.requester and transfer.opcode == abi.WR_RDMA_READ:
+            raise WorkError(abi.WC_LOC_PROT_ERR, "no local write access")
+        return mr
+
+
+class LkeyRefusedInLists(Fault):
+    """The lkey is known only in the first element of a list."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "allocate/max-length",
+        "allocate/coexist",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and segment.index:
+            raise WorkError(abi.WC_LOC_PROT_ERR, "the null lkey is not in the first SGE")
+        return mr
+
+
+class LkeyRefusedForDatagrams(Fault):
+    """The lkey is unknown where UD queue pairs look keys up."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "allocate/max-length",
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and transfer.transport == abi.QPT_UD:
+            raise WorkError(abi.WC_LOC_PROT_ERR, "no such lkey")
+        return mr
+
+
+class LkeyRefusedInSrq(Fault):
+    """The driver checks what is posted to an SRQ against the MRs that it registered, and finds no null MR there."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "allocate/max-length",
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
+
+    def post_srq_recv(self, srq: SRQ, wrs: list[RecvWR]) -> None:
+        for index, wr in enumerate(wrs):
+            if any(self.names_null_mr(sge) for sge in wr.sges):
+                raise BadWorkRequest(errno.EINVAL, "no such lkey", index)
+        super().post_srq_recv(srq, wrs)
+
+
+class LkeyRefusedByWrStart(Fault):
+    """ibv_wr_complete refuses WRs with the lkey, which ibv_post_send takes."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "allocate/max-length",
+        "read/zeros",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/atomic-result",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
+
+    def check_send(self, qp: QP, wr: SendWR) -> None:
+        if wr.extended and any(self.names_null_mr(sge) for sge in wr.sges):
+            raise Refused(errno.EINVAL, "no such lkey")
+        super().check_send(qp, wr)
+
+
+class LkeyOfOrdinaryMr(Fault):
+    """Null MRs take their lkeys from a counter of their own: the number is that of an ordinary MR, which it opens."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "allocate/max-length",
+        "allocate/coexist",
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/read-response",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+        "misuse/rereg-harmless",
+        "misuse/bind-harmless",
+        "free/succeeds",
+        "free/leaves-others",
+        "free/no-leak",
+    )
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        before = dict(self.lkeys)
+        mr = super().alloc_null_mr(pd)
+        self.lkeys = before
+        mr.lkey = next((key for key, other in before.items() if other.pd is pd), mr.lkey)
+        return mr
+
+
+class LkeyDiesWithOrdinaryMr(Fault):
+    """ibv_dereg_mr of an ordinary MR flushes the device's cache of keys, and null MRs are only there."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "allocate/max-length",
+        "allocate/coexist",
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/read-response",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+        "misuse/bind-harmless",
+        "free/leaves-others",
+        "free/no-leak",
+    )
+
+    def dereg_mr(self, mr: MR) -> None:
+        super().dereg_mr(mr)
+        if not mr.null:
+            self.lkeys = {key: other for key, other in self.lkeys.items() if not other.null}
+
+
+class LkeyDiesWithOtherPd(Fault):
+    """ibv_dealloc_pd invalidates the null lkeys of the device, not only those of the PD."""
+
+    clause = "allocate/lkey-valid"
+    touches = (
+        "allocate/max-length",
+        "allocate/coexist",
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/read-response",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+        "misuse/bind-harmless",
+        "free/leaves-others",
+        "free/no-leak",
+    )
+
+    def dealloc_pd(self, pd: PD) -> None:
+        super().dealloc_pd(pd)
+        self.lkeys = {key: mr for key, mr in self.lkeys.items() if not mr.null}
+
+
+class SecondAllocFails(Fault):
+    """A PD can have one null MR only."""
+
+    clause = "allocate/coexist"
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        if any(isinstance(user, MR) and user.null for user in pd.users):
+            raise Refused(errno.EBUSY, "the PD has a null MR")
+        return super().alloc_null_mr(pd)
+
+
+class SecondAllocKillsFirst(Fault):
+    """A new null MR takes the place of the one before it."""
+
+    clause = "allocate/coexist"
+    touches = (
+        "allocate/max-length",
+        "allocate/lkey-valid",
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/read-response",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+        "misuse/bind-harmless",
+        "free/leaves-others",
+        "free/no-leak",
+    )
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        for mr in [mr for mr in self.lkeys.values() if mr.null]:
+            del self.lkeys[mr.lkey]
+        return super().alloc_null_mr(pd)
+
+
+class SecondPdFails(Fault):
+    """Null MRs can be had on one PD of a context at a time."""
+
+    clause = "allocate/coexist"
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        if any(isinstance(item, MR) and item.null and item.pd is not pd for item in pd.context.objects):
+            raise Refused(errno.EBUSY, "another PD has null MRs")
+        return super().alloc_null_mr(pd)
+
+
+class TableOf_32(Fault):
+    """The device has room for 32 null MRs."""
+
+    clause = "allocate/coexist"
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        if sum(mr.null for mr in self.lkeys.values()) >= 32:
+            raise Refused(errno.ENOMEM, "32 null MRs")
+        return super().alloc_null_mr(pd)
+
+
+class OtherThreadsRefused(Fault):
+    """What a null MR is made of belongs to the thread that opened the device: others get EINVAL."""
+
+    clause = "allocate/coexist"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.thread = threading.get_ident()
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        if threading.get_ident() != self.thread:
+            raise Refused(errno.EINVAL, "another thread")
+        return super().alloc_null_mr(pd)
+
+
+class LkeysPerContext(Fault):
+    """Each context counts the lkeys of its null MRs from the same number: they hide one another."""
+
+    clause = "allocate/coexist"
+    touches = (
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/read-response",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+        "misuse/bind-harmless",
+        "free/leaves-others",
+        "free/no-leak",
+    )
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        taken = {item.lkey for item in pd.context.objects if isinstance(item, MR)}
+        mr.lkey = next(key for key in range(0x10000000, 0xFFFFFFFF, 0x100) if key not in taken)
+        return mr
+
+
+class ErrnoUnset(Fault):
+    """A device without null MRs returns NULL and leaves errno as it was."""
+
+    clause = "allocate/fails-cleanly"
+    touches = ("allocate/returns-mr",)
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        raise Refused(0, "no null MR")
+
+
+class ErrnoNegative(Fault):
+    """A device without null MRs sets errno to the kernel's -EOPNOTSUPP."""
+
+    clause = "allocate/fails-cleanly"
+    touches = ("allocate/returns-mr",)
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        raise Refused(-errno.EOPNOTSUPP, "no null MR")
+
+
+class ErrnoWrongKind(Fault):
+    """A device without null MRs says EINVAL, as if the caller had done something wrong."""
+
+    clause = "allocate/fails-cleanly"
+    touches = ("allocate/returns-mr",)
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        raise Refused(errno.EINVAL, "no null MR")
+
+
+class FailedAllocBreaksPd(Fault):
+    """A device without null MRs says so, after it has disabled the keys of the PD."""
+
+    clause = "allocate/fails-cleanly"
+    touches = ("allocate/returns-mr",)
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        self.lkeys = {key: mr for key, mr in self.lkeys.items() if mr.pd is not pd}
+        raise Refused(errno.EOPNOTSUPP, "no null MR")
+
+
+class FailedAllocHoldsPd(Fault):
+    """A device without null MRs says so, but only after it took a reference to the PD."""
+
+    clause = "allocate/fails-cleanly"
+    touches = ("allocate/returns-mr",)
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        pd.users.add(super().new_null_mr(pd))
+        raise Refused(errno.EOPNOTSUPP, "no null MR")

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What every fault declares."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+from ..engine.device import Device
+from ..engine.memory import MemoryFault, Payload, Piece, Zeros
+from ..engine.objects import SGE, Segment
+
+_LONGEST_GARBAGE = 1 << 20
+
+
+def garbage(length: int, after: int = 0) -> Piece:
+    """`length` bytes, not zero but for the first `after`. Very many are all zero, as they would need the memory."""
+    if length > _LONGEST_GARBAGE:
+        return Zeros(length)
+    return bytes(after) + b"\xa5" * (length - after)
+
+
+class Fault(Device):
+    """A device that is wrong about null MRs in one way; the docstring says what is wrong, and on which path.
+
+    The tests prove that the suite fails `clause`, and no clause but this one and those that it `touches`.
+    """
+
+    clause: str
+    """the requirement that it breaks"""
+    touches: tuple[str, ...] = ()
+    """other requirements that a device which is wrong in this way cannot keep either"""
+    breaks_ordinary = False
+    """do transfers on ordinary memory fail too, so that other checks rightly find the rig broken?"""
+    ends_process = False
+    """does a process that meets it die, or never come back?"""
+
+    def names_null_mr(self, sge: SGE) -> bool:
+        mr = self.lkeys.get(sge.lkey)
+        return mr is not None and mr.null
+
+    def leak(self, segment: Segment, payload: Payload) -> None:
+        """Write a segment's part of a message to the address that the segment names, if there is memory."""
+        with contextlib.suppress(MemoryFault):
+            self.write_pieces(segment.addr, payload, segment.offset, segment.length)
+
+
+def name_of(kind: type) -> str:
+    """SrqLeak_32 is srq-leak-32."""
+    return re.sub(r"(?<=[^_])(?=[A-Z])", "-", kind.__name__).replace("_", "-").lower()

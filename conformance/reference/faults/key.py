@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Wrong about the rkey of a null MR."""
+
+from __future__ import annotations
+
+from ..engine import abi
+from ..engine.errors import Nak
+from ..engine.objects import MR, PD, Transfer
+from .base import Fault
+
+
+class RkeyReads(Fault):
+    """The null MR's rkey lets a peer read."""
+
+    clause = "key/no-rkey"
+    access = abi.ACCESS_REMOTE_READ
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.access = self.access
+        self.rkeys[mr.rkey] = mr
+        return mr
+
+
+class RkeyWrites(RkeyReads):
+    """The null MR's rkey lets a peer write."""
+
+    access = abi.ACCESS_REMOTE_WRITE
+
+
+class RkeyAtomics(RkeyReads):
+    """The null MR's rkey lets a peer do atomics."""
+
+    access = abi.ACCESS_REMOTE_ATOMIC
+
+
+class RkeyOfAnotherMr(Fault):
+    """The rkey field is not cleared: it has the key of the ordinary MR that was registered last."""
+
+    clause = "key/no-rkey"
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        live = [region for region in self.rkeys.values() if isinstance(region, MR) and region.pd is pd]
+        mr.rkey = live[-1].rkey if live else mr.rkey
+        return mr
+
+
+class RkeyOpensLowAddresses(RkeyReads):
+    """The null MR's rkey opens the first page of the address space, where the MR begins, for everything."""
+
+    access = abi.ACCESS_REMOTE_READ | abi.ACCESS_REMOTE_WRITE | abi.ACCESS_REMOTE_ATOMIC
+
+    def find_remote(self, transfer: Transfer, rkey: int, addr: int, length: int, access: int) -> tuple[MR, int]:
+        mr, addr = super().find_remote(transfer, rkey, addr, length, access)
+        if mr.null and addr >= 4096:
+            raise Nak(abi.WC_REM_ACCESS_ERR, "not in the first page")
+        return mr, addr
+
+
+class LkeyIsRkey(Fault):
+    """A null MR has one number for both keys, as an ordinary MR has, and a peer can use it."""
+
+    clause = "key/no-rkey"
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.access = abi.ACCESS_REMOTE_READ | abi.ACCESS_REMOTE_WRITE | abi.ACCESS_REMOTE_ATOMIC
+        mr.rkey = mr.lkey
+        self.rkeys[mr.rkey] = mr
+        return mr

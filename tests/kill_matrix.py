@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The kill matrix: the conformance suite run against every fault and every variant of the reference device.
+
+`python -m tests.kill_matrix` runs all checks against all of them, or against those named; prints what a fault or
+variant shows that it must not; writes reports/kill-matrix.md, what failed how often; and brings docs/kill-matrix.md,
+what the faults declare, up to date. tests/test_kill_matrix.py does the same with a selection of the checks.
+"""
+
+import argparse
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from conformance.clauses import CLAUSES, Level
+from conformance.reference.faults import FAULTS
+from conformance.reference.variants import VARIANTS
+from tests.suite import ROOT, SuiteRun, run_suite
+
+DOCUMENT = ROOT / "docs" / "kill-matrix.md"
+REPORT = ROOT / "reports" / "kill-matrix.md"
+OPTIONS = ("--reference", "--search-seed=1", "-p", "tests.thinning")
+CHECKS: dict[str, tuple[str, ...]] = {
+    # allocate
+    "test_an_mr_comes_back_tied_to_its_pd_and_context": ("alloc-fails",),
+    "test_an_mr_of_another_pd_is_tied_to_that": ("mr-of-first-pd",),
+    "test_length_is_the_longest": ("length-32-bits", "length-zero"),
+    "test_it_covers_every_address": ("high-addresses-wrap", "address-zero-refused", "unmapped-addresses-refused"),
+    "test_it_covers_the_longest_message": ("length-check-31",),
+    "test_lkey_is_accepted_by_every_kind_of_work_request": ("lkey-refused-for-reads", "lkey-refused-by-wr-start"),
+    "test_lkey_outlives_ordinary_mrs_and_other_pds": ("lkey-dies-with-ordinary-mr", "lkey-dies-with-other-pd"),
+    "test_many_live_side_by_side_on_one_pd": ("second-alloc-fails", "second-alloc-kills-first", "table-of-32"),
+    "test_they_live_side_by_side_on_several": ("second-pd-fails", "lkeys-per-context"),
+    "test_threads_allocate_and_free_beside_each_other": ("other-threads-refused",),
+    "test_where_there_is_none_errno_says_so_and_the_pd_stays_usable": (
+        "errno-unset",
+        "errno-negative",
+        "failed-alloc-breaks-pd",
+        "failed-alloc-holds-pd",
+    ),
+    # read
+    "test_what_is_gathered_arrives_as_zeros": ("reads-garbage", "small-sends-inlined"),
+    "test_each_gathered_segment_gives_its_own_bytes": ("third-segment-wrong", "null-segments-left-out"),
+    "test_the_response_of_a_read_into_it_does_not_come_back": ("keeps-read-responses",),
+    "test_what_it_received_does_not_come_back": ("keeps-what-was-written", "scratch-page"),
+    # discard
+    "test_a_message_received_into_it_is_gone": ("receive-refused", "receive-refused-in-srq"),
+    "test_the_response_of_a_read_is_gone": ("read-response-refused", "long-read-response-refused"),
+    "test_the_result_of_an_atomic_is_gone_and_the_remote_word_updated": ("atomic-not-executed", "atomic-zeroes-word"),
+    "test_each_ordinary_segment_gets_its_own_bytes": ("scatter-drift", "null-behind-unwritten"),
+    "test_nothing_is_written_at_the_address_that_it_names": ("srq-leak-32", "gather-zeroes-the-address"),
+    "test_the_completion_is_that_of_an_ordinary_mr": ("duplicate-completion", "wrong-opcode", "immediate-lost"),
+    "test_a_message_longer_than_the_list_is_a_length_error": ("too-long-swallowed",),
+    # key
+    "test_its_rkey_gives_a_peer_nothing": ("rkey-reads", "rkey-writes", "rkey-atomics"),
+    "test_its_rkey_opens_no_address_at_all": ("rkey-opens-low-addresses",),
+    "test_its_rkey_is_not_that_of_a_live_mr": ("rkey-of-another-mr",),
+    # misuse
+    "test_rereg_fails": ("rereg-access-accepted", "rereg-no-flags-accepted"),
+    "test_rereg_leaves_it_as_it_was": ("rereg-makes-ordinary", "rereg-breaks", "rereg-moves-pd"),
+    "test_bind_fails": ("bind-type1-accepted", "bind-type2-accepted"),
+    "test_no_peer_reaches_anything_by_the_window": ("refused-bind-opens",),
+    "test_the_null_mr_works_after_a_refused_bind": ("refused-bind-kills-null-mr",),
+    # free
+    "test_dereg_returns_0": ("dereg-fails", "dereg-returns-minus-one"),
+    "test_dereg_returns_0_after_use": ("dereg-busy-after-use",),
+    "test_other_null_mrs_go_on_working": ("dereg-frees-next", "dereg-frees-others"),
+    "test_ordinary_mrs_go_on_working": ("dereg-frees-ordinary",),
+    "test_a_thousand_are_freed_in_any_order_while_the_rest_work": ("dereg-frees-other-contexts",),
+    "test_a_loop_of_alloc_and_free_holds_nothing_back": ("leaks-heap", "leaks-few-bytes", "leaks-fd", "leaks-slots"),
+    "test_the_pd_can_be_deallocated_once_they_are_freed": ("holds-pd", "counts-pd-twice"),
+    # bypass
+    "test_it_is_not_slower_than_ordinary_memory": ("slow", "slow-receive"),
+}
+"""For each check, the faults that it fails. A clause can have several checks: none may be there for nothing."""
+SEARCHES = {
+    "test_no_gather_list_can_be_found_that_arrives_wrong": "third-segment-wrong",
+    "test_no_scatter_list_can_be_found_that_is_filled_wrong": "scatter-drift",
+    "test_no_work_request_can_be_found_that_writes_there": "leaks-to-address",
+    "test_no_work_request_can_be_found_that_completes_otherwise": "byte-len-without-null",
+}
+"""The same for the checks that search at random, which need more examples than a run of all checks can afford."""
+ONLY_A_KERNEL = "test_a_process_that_dies_with_them_leaves_nothing"
+"""The check that no fault can fail: the reference device has no kernel that could keep a dead process's MRs."""
+FATAL_SCENARIOS = (
+    "rc-write-n64-remote-rq-post_send-poll_cq",
+    "rc-read-remote-n64-rq-post_send-poll_cq",
+    "rc-send_imm-m31-n31@zero-srq-post_send-poll_cq",
+)
+"""For faults that end the process: each time costs a new worker, and a hang the timeout."""
+SLOW = "bypass/no-slower"
+JUDGED = tuple(clause.id for clause in CLAUSES if clause.level is not Level.OBSERVE)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which checks to run: every `thin`-th scenario, and how many examples each random search tries (0: none)."""
+
+    thin: int
+    search: int
+
+
+WHOLE = Selection(thin=1, search=40)
+QUICK = Selection(thin=8, search=0)
+PROCESSES = 2
+
+
+def run_fault(name: str, selection: Selection) -> SuiteRun:
+    """The suite on the device with this fault. Of the scenarios for the clause that it breaks, none is left out."""
+    fault = FAULTS[name]
+    options = ["--enough=2", f"--reference-fault={name}", "--providers=tests/kill_matrix_faults.yaml"]
+    options.append(f"--deselect=conformance/checks/test_free.py::{ONLY_A_KERNEL}")
+    if fault.ends_process:
+        options += ["-n1", *(f"--scenario={scenario}" for scenario in FATAL_SCENARIOS)]
+    else:
+        options += [f"--whole={fault.clause}", *_selected(selection)]
+    if fault.clause == SLOW:  # it is a SHOULD clause, which fails in no other run
+        options.append("--conformance-strict")
+    return run_suite(*OPTIONS, *options)
+
+
+def run_variant(name: str, selection: Selection) -> SuiteRun:
+    providers = "--providers=tests/kill_matrix_variants.yaml"
+    return run_suite(*OPTIONS, providers, f"--reference-variant={name}", *_selected(selection))
+
+
+def run_unsound(name: str, selection: Selection, *more: str) -> SuiteRun:
+    """The suite on one of the devices of tests/unsound.py."""
+    return run_suite(*OPTIONS, "-p", "tests.unsound", f"--reference-fault={name}", *_selected(selection), *more)
+
+
+def _selected(selection: Selection) -> tuple[str, ...]:
+    return f"--thin={selection.thin}", f"--search={selection.search}"
+
+
+def fault_problems(name: str, run: SuiteRun) -> Iterator[str]:
+    """What the run of a fault shows that it must not."""
+    fault = FAULTS[name]
+    failed = run.clauses("FAIL")
+    if fault.clause not in failed:
+        yield f"{name} survives: no check of {fault.clause} fails\n{run.output}"
+    for check in sorted({check for check, faults in CHECKS.items() if name in faults} - failing_checks(run)):
+        yield f"{name} is not noticed by {check}"
+    for case in run.cases:
+        if case.verdict == "FAIL" and case.clause not in (fault.clause, *fault.touches):
+            yield f"{name} does not declare that it touches {case.clause}: {case.name} fails\n{case.text}"
+        if case.verdict == "BROKEN" and not fault.breaks_ordinary:
+            yield f"{name} is taken for a broken rig by {case.name}\n{case.text}"
+
+
+def variant_problems(name: str, run: SuiteRun) -> Iterator[str]:
+    for case in run.cases:
+        if case.verdict in ("FAIL", "BROKEN"):
+            yield f"{name} conforms, but {case.name} is {case.verdict}\n{case.text}"
+    if run.status:
+        yield f"{name} conforms, but the run ends with {run.status}\n{run.output}"
+
+
+def failing_checks(run: SuiteRun) -> set[str]:
+    """The check functions that fail."""
+    return {case.name.partition("[")[0] for case in run.cases if case.verdict == "FAIL"}
+
+
+def document() -> str:
+    """docs/kill-matrix.md, from what the faults and variants say of themselves."""
+    matrix = _table(
+        {name: {fault.clause: "**K**", **dict.fromkeys(fault.touches, "·")} for name, fault in FAULTS.items()}
+    )
+    return (
+        "# Kill matrix\n\n"
+        f"The suite is run against {len(FAULTS)} wrong devices and {len(VARIANTS)} other conforming ones "
+        "(`conformance/reference/faults`, `variants.py`). This page is what they declare; `tests/test_kill_matrix.py` "
+        "holds the suite to it, and `python -m tests.kill_matrix` writes it.\n\n"
+        "**K**: the fault breaks this clause, and a check of it fails. ·: a device that is wrong in this way cannot "
+        "keep this clause either, so its checks may fail too. No other check fails.\n\n"
+        f"{matrix}\n"
+        "## What is wrong\n\n"
+        + "".join(f"- `{name}` ({fault.clause}): {_words(fault)}\n" for name, fault in FAULTS.items())
+        + "\n## Conforming variants\n\n"
+        + "".join(f"- `{name}`: {_words(variant)}\n" for name, variant in VARIANTS.items())
+    )
+
+
+def _words(kind: type) -> str:
+    return " ".join((inspect.getdoc(kind) or "").split())
+
+
+def _table(marks: Mapping[str, Mapping[str, str]]) -> str:
+    """A row for each fault, a column for each judged clause; the columns are numbered, in the order of the list."""
+    numbers = {clause: number for number, clause in enumerate(JUDGED, 1)}
+    lines = ["| fault | " + " | ".join(map(str, numbers.values())) + " |", "|---" * (len(numbers) + 1) + "|"]
+    lines += [f"| {name} | {' | '.join(row.get(clause, '') for clause in JUDGED)} |" for name, row in marks.items()]
+    legend = ", ".join(f"{number} {clause}" for clause, number in numbers.items())
+    return "\n".join(lines) + f"\n\nThe clauses: {legend}.\n"
+
+
+def report(runs: Mapping[str, SuiteRun]) -> str:
+    """reports/kill-matrix.md: how many checks of each clause failed for each fault."""
+    counts = {}
+    for name, run in runs.items():
+        failed = Counter(case.clause for case in run.cases if case.verdict == "FAIL")
+        counts[name] = {clause: str(number) for clause, number in failed.items()}
+    return f"# Kill matrix, measured\n\nHow many checks of each clause failed (most stop at 2).\n\n{_table(counts)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kill_matrix", description=__doc__)
+    parser.add_argument("names", nargs="*", help="faults and variants (default: all)")
+    parser.add_argument("--quick", action="store_true", help="the selection of checks that the tests use")
+    option = parser.parse_args()
+    if unknown := set(option.names) - FAULTS.keys() - VARIANTS.keys():
+        parser.error(f"no fault or variant {', '.join(sorted(unknown))}")
+    selection = QUICK if option.quick else WHOLE
+    faults = [name for name in FAULTS if name in option.names or not option.names]
+    variants = [name for name in VARIANTS if name in option.names or not option.names]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        of_faults = dict(zip(faults, pool.map(lambda name: run_fault(name, selection), faults), strict=True))
+        of_variants = dict(zip(variants, pool.map(lambda name: run_variant(name, selection), variants), strict=True))
+    problems = [problem for name, run in of_faults.items() for problem in fault_problems(name, run)]
+    problems += [problem for name, run in of_variants.items() for problem in variant_problems(name, run)]
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(report(of_faults))
+    DOCUMENT.parent.mkdir(exist_ok=True)
+    DOCUMENT.write_text(document())
+    print(*problems, f"{len(faults)} faults, {len(variants)} variants, {len(problems)} problems", sep="\n\n")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A pytest plugin, `-p tests.sick`: reference devices on which no verdict can be found, by --reference-fault.
+
+They keep every promise about null MRs, so there is nothing that the suite has to catch: it has to end, and to say why.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from typing import Any
+
+from conformance.reference.engine import abi
+from conformance.reference.engine.attributes import PortAttributes
+from conformance.reference.engine.device import Device
+from conformance.reference.engine.errors import Refused
+from conformance.reference.engine.objects import CQ, CQE, MR, PD, QP, SendWR
+from conformance.reference.faults import FAULTS
+
+
+class PortDown(Device):
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.state = abi.PORT_DOWN
+        return port
+
+
+class NoGid(Device):
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.gids = []
+        return port
+
+
+class LimitedMemory(Device):
+    """Registered memory counts against RLIMIT_MEMLOCK, as it does in the kernel for users without CAP_IPC_LOCK."""
+
+    def reg_mr(self, pd: PD, addr: int, length: int, iova: int, access: int) -> MR:
+        limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        pinned = sum(mr.length for mr in set(self.lkeys.values()) if not mr.null)
+        if limit != resource.RLIM_INFINITY and pinned + length > limit:
+            raise Refused(errno.ENOMEM, f"{length} bytes more than the {pinned} that are pinned are too many")
+        return super().reg_mr(pd, addr, length, iova, access)
+
+
+class Vanishing(Device):
+    """Unplugged once it has taken a number of work requests. As with the kernel, what is posted from then on is
+    lost in silence, what is made fails, and what is destroyed is gone."""
+
+    taken = 0
+    survives = 40
+
+    def require(self) -> None:
+        if self.taken > self.survives:
+            raise Refused(errno.EIO, "the device is gone")
+
+    def post_send(self, qp: QP, wrs: list[SendWR]) -> None:
+        self.taken += len(wrs)
+        if self.taken <= self.survives:
+            super().post_send(qp, wrs)
+
+    def poll_cq(self, cq: CQ, most: int) -> list[CQE]:
+        return super().poll_cq(cq, most) if self.taken <= self.survives else []
+
+    def new_handle(self) -> int:
+        """Everything that is made gets one."""
+        self.require()
+        return super().new_handle()
+
+    def modify_qp(self, qp: QP, mask: int, attr: dict[str, Any]) -> None:
+        self.require()
+        super().modify_qp(qp, mask, attr)
+
+
+SICK = {"port-down": PortDown, "no-gid": NoGid, "limited-memory": LimitedMemory, "vanishing": Vanishing}
+FAULTS |= SICK  # type: ignore[arg-type]  # they break no clause

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The suite fails wrong devices, in the clause that they break and in no other, and passes every conforming one."""
+
+import pytest
+
+from conformance.clauses import BY_ID, Level
+from conformance.reference.faults import FAULTS
+from conformance.reference.variants import VARIANTS
+from tests import kill_matrix
+from tests.suite import run_suite
+
+NEVER = {"allocate/fails-cleanly"}
+"""A device that has null MRs cannot be made to fail an allocation."""
+LACKS = {
+    "no-null-mr": set(kill_matrix.JUDGED) - NEVER,
+    "refuses-null-mr": set(kill_matrix.JUDGED) - NEVER,
+    "no-mw": NEVER | {"misuse/bind-refused", "misuse/bind-harmless"},
+    "no-atomics": NEVER | {"discard/atomic-result"},
+    "max-msg-sz-8192": NEVER | {"bypass/no-slower"},
+    "max-sge-1": NEVER | {"allocate/coexist", "discard/mixed-scatter", "misuse/rereg-harmless", "read/mixed-gather"},
+}
+"""The clauses of which a variant passes no check; of every other clause it must pass one."""
+
+
+def test_the_correct_device_passes_everything() -> None:
+    run = run_suite("--reference", "--search=10")
+    assert run.clauses("FAIL") | run.clauses("BROKEN") == set()
+    assert set(kill_matrix.JUDGED) - run.clauses("PASS") == NEVER
+    assert run.status == 0
+    judged = {case.name.partition("[")[0] for case in run.cases if case.clause in kill_matrix.JUDGED}
+    assert judged == {*kill_matrix.CHECKS, *kill_matrix.SEARCHES, kill_matrix.ONLY_A_KERNEL}, "a fault for each check"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_device_fails_the_clause_that_it_breaks_and_no_other(name: str) -> None:
+    run = kill_matrix.run_fault(name, kill_matrix.QUICK)
+    assert list(kill_matrix.fault_problems(name, run)) == []
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_another_conforming_device_passes_all_that_it_has(name: str) -> None:
+    run = kill_matrix.run_variant(name, kill_matrix.QUICK)
+    assert list(kill_matrix.variant_problems(name, run)) == []
+    assert set(kill_matrix.JUDGED) - run.clauses("PASS") == LACKS.get(name, NEVER)
+
+
+@pytest.mark.parametrize(("check", "fault"), kill_matrix.SEARCHES.items(), ids=kill_matrix.SEARCHES)
+def test_the_random_search_finds_what_is_wrong(check: str, fault: str) -> None:
+    run = run_suite("--reference", f"--reference-fault={fault}", "--search=40", "--search-seed=1", "-k", check)
+    assert kill_matrix.failing_checks(run) == {check}
+
+
+@pytest.mark.parametrize("device", ["garbled", "long-garbled", "nothing-remote"])
+def test_a_device_whose_ordinary_memory_is_wrong_is_broken_and_not_wrong_about_null_mrs(device: str) -> None:
+    run = kill_matrix.run_unsound(device, kill_matrix.QUICK)
+    assert run.clauses("FAIL") == set()
+    assert run.clauses("BROKEN")
+
+
+def test_no_refusal_counts_where_nothing_is_ever_granted() -> None:
+    run = kill_matrix.run_unsound("nothing-remote", kill_matrix.QUICK, "-k", "gives_a_peer or no_address or window")
+    assert run.counts().keys() == {"BROKEN"}
+
+
+@pytest.mark.parametrize("clause", kill_matrix.JUDGED)
+def test_the_checks_of_each_clause_can_fail(clause: str) -> None:
+    faults = [name for name, fault in FAULTS.items() if fault.clause == clause]
+    assert len(faults) >= (2 if BY_ID[clause].level is Level.MUST else 1)
+
+
+def test_faults_and_variants_say_what_they_are() -> None:
+    for kind in (*FAULTS.values(), *VARIANTS.values()):
+        assert "__doc__" in vars(kind), kind.__name__
+    for name, fault in FAULTS.items():
+        assert {fault.clause, *fault.touches} <= set(kill_matrix.JUDGED), name
+        assert fault.clause not in fault.touches, name
+
+
+def test_the_page_is_current() -> None:
+    assert kill_matrix.DOCUMENT.read_text() == kill_matrix.document(), "run python -m tests.kill_matrix"

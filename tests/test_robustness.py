@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Runs on rigs that are not in order, and runs that are ended half-way."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from conformance.report.document import load
+from conformance.verdicts import Verdict
+from tests.suite import ROOT, SuiteRun, run_suite
+
+KEY = ("conformance/checks/test_key.py",)
+ALLOCATE = ("conformance/checks/test_allocate.py",)
+
+
+def providers(folder: Path, entry: str) -> str:
+    path = folder / "providers.yaml"
+    path.write_text(f"providers:\n  lab: {entry}\n")
+    return f"--providers={path}"
+
+
+def run_sick(sickness: str, *arguments: str, checks: tuple[str, ...] = KEY) -> SuiteRun:
+    return run_suite("-p", "tests.sick", "--reference", f"--reference-fault={sickness}", *arguments, checks=checks)
+
+
+@pytest.mark.parametrize(
+    ("sickness", "words"),
+    [
+        ("port-down", "ref0/1: port 1 is DOWN, not ACTIVE"),
+        ("no-gid", "ref0/1: port 1 has no GID that fits `gid: auto`; its table: empty"),
+    ],
+)
+def test_a_port_without_link_or_address_is_broken_in_the_header_and_in_each_check(sickness: str, words: str) -> None:
+    run = run_sick(sickness)
+    assert set(run.counts()) == {"BROKEN"}
+    assert all(words in case.text for case in run.cases)
+    assert f"BROKEN: {words.removeprefix('ref0/1: ')}" in run.output.partition("collected")[0]
+    assert run.status == 1
+
+
+def test_a_device_that_may_not_be_opened_is_broken_with_the_likely_reasons(tmp_path: Path) -> None:
+    run = run_suite("-p", "tests.hidden", providers(tmp_path, "{devices: [mlx5_0], null_mr: required}"), checks=KEY)
+    assert set(run.counts()) == {"BROKEN"}
+    for case in run.cases:
+        assert case.target == "mlx5_0/1"
+        assert "may /dev/infiniband/uverbs* be opened" in case.text
+    assert run.status == 1
+
+
+@contextmanager
+def memlock(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (size, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+
+
+def test_a_low_memlock_limit_is_broken_and_named(tmp_path: Path) -> None:
+    with memlock(64 << 10):
+        run = run_sick("limited-memory", f"--reports={tmp_path}")
+    assert set(run.counts()) == {"BROKEN"}
+    for case in run.cases:
+        assert "errno 12 (ENOMEM: Cannot allocate memory)" in case.text
+        assert "is the memlock limit high enough (ulimit -l)?" in case.text
+    (written,) = load(tmp_path / "results.json").runs
+    assert written.circumstances.machine.memlock.startswith("65536/")
+    assert run.status == 1
+
+
+def test_enough_memlock_is_enough() -> None:
+    with memlock(8 << 20):
+        assert set(run_sick("limited-memory").counts()) == {"PASS"}
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+def test_a_device_that_disappears_is_broken_from_then_on(workers: str, tmp_path: Path) -> None:
+    lab = providers(tmp_path, "{driver: reference, null_mr: required, timeout: 0.1}")
+    run = run_sick(
+        "vanishing",
+        lab,
+        workers,
+        "--search=0",
+        "-k",
+        "covers_every_address",
+        f"--reports={tmp_path}",
+        checks=ALLOCATE,
+    )
+    verdicts = [each.verdict for each in load(tmp_path / "results.json").results]
+    first = verdicts.index(Verdict.BROKEN)
+    assert set(verdicts[:first]) == {Verdict.PASS}  # what was measured before
+    assert Verdict.PASS not in verdicts[first:]
+    assert len(verdicts) == len(run.cases)
+    assert "errno 5 (EIO: Input/output error)" in [case.text for case in run.cases if case.verdict == "BROKEN"][-1]
+    assert run.status == 1
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "workers", "to_all"),
+    [
+        (signal.SIGINT, "-n0", True),
+        (signal.SIGINT, "-n1", True),
+        (signal.SIGTERM, "-n0", True),
+        (signal.SIGTERM, "-n1", True),
+        (signal.SIGTERM, "-n1", False),
+    ],
+)
+def test_a_run_that_is_ended_reports_what_it_measured_and_leaves_nothing(
+    ended_by: signal.Signals, workers: str, to_all: bool, tmp_path: Path
+) -> None:
+    """A terminal and most CI systems signal all processes, kill(1) only the one."""
+    plugins = ("-p", "no:cacheprovider", "-p", "tests.leftovers")
+    options = ("-v", "-W", "default", "--reference", "--search=0", workers, f"--reports={tmp_path}/reports")
+    (tmp_path / "left").mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *plugins, *options],
+        cwd=ROOT,
+        env={**os.environ, "LEFTOVERS": str(tmp_path / "left")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    next(line for line in run.stdout if "PASSED" in line)
+    (os.killpg if to_all else os.kill)(run.pid, ended_by)
+    output, _ = run.communicate(timeout=60)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "KeyboardInterrupt" in output
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.pid, 0)
+    (written,) = load(tmp_path / "reports" / "results.json").runs
+    assert (written.interrupted, written.exit_status) == (True, 2)
+    assert {each.verdict for each in written.results} <= {Verdict.PASS, Verdict.SKIPPED}
+    assert written.results
+    left = [path.read_text() for path in (tmp_path / "left").iterdir()]
+    assert left == ["[(0, 0)]"] * (1 + int(workers[-1]))
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--scenario=rc-send", "--scenario: scenario id 'rc-send'"),
+        ("--search=many", "argument --search: found 'many'; allowed: a number, 0 or more"),
+        ("--search=-1", "argument --search: found '-1'; allowed: a number, 0 or more"),
+        ("--search-seed=x", "argument --search-seed: invalid int value: 'x'"),
+        ("--reference-devices=0", "argument --reference-devices: found '0'; allowed: a number, 1 to 64"),
+        ("--reference-devices=65", "argument --reference-devices: found '65'; allowed: a number, 1 to 64"),
+        ("--no-such-option", "unrecognized arguments: --no-such-option"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_a_usage_error(option: str, words: str) -> None:
+    run = run_suite("--reference", option)
+    assert words in " ".join(run.output.split())
+    assert "Traceback" not in run.output
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_report_in_the_place_of_a_folder_leaves_the_verdict_and_fails_the_run() -> None:
+    run = run_suite("--reference", "--ktap=/", checks=KEY)
+    assert set(run.counts()) == {"PASS"}
+    assert "ERROR: /: cannot be written: " in run.output
+    assert run.status == 1
