@@ -238,6 +238,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("target", targets, ids=[target.id for target in targets])
         return
     option = metafunc.config.option
+    if option.control and metafunc.definition.get_closest_marker("control") is None:
+        targets = ()  # it is not wanted, and thousands of scenarios take a while to collect
     runs = (tables.Cases(target, option.exhaustive, tuple(option.scenario)) for target in targets)
     cases = [
         (run.target, scenario)

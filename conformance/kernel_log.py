@@ -165,6 +165,7 @@ class Watcher:
         self._targets = targets
         self._controller = controller
         self._names = {device: names_of_device(device) for device, _ in targets.values()}
+        self._is_last = False
         self._log: KernelLog | None = None
         try:
             self._log = KernelLog(path)
@@ -176,11 +177,16 @@ class Watcher:
     def pytest_report_header(self) -> str:
         return self.header
 
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        self._is_last = nextitem is None
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        properties = self._attach(report)
-        item.user_properties += properties
+        if call.when != "teardown" or self._is_last:  # what comes between two checks is left to the second
+            item.user_properties += self._attach(report)
         return report
 
     def pytest_runtest_logreport(self) -> None:

@@ -39,7 +39,7 @@ class Standing:
     fits: bool
     """some target that can be tried is one that it is about"""
     collected: bool
-    """every check of the suite was collected, so that `checks` has all that it covers"""
+    """every check that it could cover was collected, so that `checks` has all that it covers"""
     checks: tuple[str, ...]
     """node ids of the checks that it covers, also those that were deselected later (-k)"""
 
@@ -165,18 +165,21 @@ class Waivers:
         checks = [check for check in map(_check, items) if check is not None]
         for index, waiver in enumerate(self._config.waivers):
             about = {id for id, target in self._targets.items() if fits(waiver, target, self._kernel)}
+            covered = tuple(
+                nodeid
+                for clause, target, nodeid in checks
+                if target in about and covers(waiver, clause, nodeid.partition("::")[2])
+            )
+            # With --control, and where there are no null MRs, many checks are not even collected.
+            all_kinds = not config.option.control and any(self._targets[id].null_mr != "absent" for id in about)
             standing = Standing(
                 where=self._config.where("waivers", index),
                 why=_why(waiver),
                 until=waiver.until.isoformat(),
                 expired=self._today > waiver.until,
                 fits=any(not self._targets[id].broken for id in about),
-                collected=collected,
-                checks=tuple(
-                    nodeid
-                    for clause, target, nodeid in checks
-                    if target in about and covers(waiver, clause, nodeid.partition("::")[2])
-                ),
+                collected=collected and (all_kinds or bool(covered)),
+                checks=covered,
             )
             self._standings[standing.where] = standing
         if hasattr(config, "workeroutput"):

@@ -110,7 +110,8 @@ PROCESSES = 2
 def run_fault(name: str, selection: Selection) -> SuiteRun:
     """The suite on the device with this fault. Of the scenarios for the clause that it breaks, none is left out."""
     fault = FAULTS[name]
-    options = ["--enough=2", f"--reference-fault={name}", "--providers=tests/kill_matrix_faults.yaml"]
+    kind = "absent" if fault.clause == "allocate/fails-cleanly" else "faults"
+    options = ["--enough=2", f"--reference-fault={name}", f"--providers=tests/kill_matrix_{kind}.yaml"]
     options.append(f"--deselect=conformance/checks/test_free.py::{ONLY_A_KERNEL}")
     if fault.ends_process:
         options += ["-n1", *(f"--scenario={scenario}" for scenario in FATAL_SCENARIOS)]
@@ -126,9 +127,14 @@ def run_variant(name: str, selection: Selection) -> SuiteRun:
     return run_suite(*OPTIONS, providers, f"--reference-variant={name}", *_selected(selection))
 
 
-def run_unsound(name: str, selection: Selection, *more: str) -> SuiteRun:
-    """The suite on one of the devices of tests/unsound.py."""
-    return run_suite(*OPTIONS, "-p", "tests.unsound", f"--reference-fault={name}", *_selected(selection), *more)
+def run_unsound(name: str, *more: str) -> SuiteRun:
+    """A few scenarios of each check on one of the devices of tests/unsound.py."""
+    options = (
+        "--providers=tests/kill_matrix_faults.yaml",
+        f"--reference-fault={name}",
+        *_selected(Selection(thin=64, search=0)),
+    )
+    return run_suite(*OPTIONS, "-p", "tests.unsound", *options, *more)
 
 
 def _selected(selection: Selection) -> tuple[str, ...]:
@@ -178,6 +184,10 @@ def document() -> str:
         f"{matrix}\n"
         "## What is wrong\n\n"
         + "".join(f"- `{name}` ({fault.clause}): {_words(fault)}\n" for name, fault in FAULTS.items())
+        + "\n## What each check is proven by\n\n"
+        + "".join(f"- `{check}`: {', '.join(faults)}\n" for check, faults in CHECKS.items())
+        + "".join(f"- `{check}`: {fault}\n" for check, fault in SEARCHES.items())
+        + f"- `{ONLY_A_KERNEL}`: only a kernel that keeps the MRs of a dead process\n"
         + "\n## Conforming variants\n\n"
         + "".join(f"- `{name}`: {_words(variant)}\n" for name, variant in VARIANTS.items())
     )

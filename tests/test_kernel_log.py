@@ -2,6 +2,7 @@
 """What the kernel says is attached to the check that ran, and decides it by the rule."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,6 +177,21 @@ def test_the_kernel_decides(
     assert result.verdict is verdict
     assert before in result.text
     assert texts[0] in result.kernel_log
+
+
+@pytest.mark.parametrize(("is_last", "shown"), [(False, []), (True, ["kernel log"])])
+def test_what_comes_between_two_checks_is_left_to_the_second(log: Path, is_last: bool, shown: list[str]) -> None:
+    watcher = Watcher(TARGETS, controller=False, path=log)
+    item: Any = SimpleNamespace(user_properties=[])
+    watcher.pytest_runtest_teardown(None if is_last else item)
+    say(log, "rxe0: closed")
+    teardown = report(when="teardown")
+    steps = watcher.pytest_runtest_makereport(item, pytest.CallInfo.from_call(lambda: None, "teardown"))
+    next(steps)
+    with pytest.raises(StopIteration):
+        steps.send(teardown)
+    assert [title for title, _ in teardown.sections] == shown
+    watcher.pytest_unconfigure()
 
 
 def test_a_flood_is_cut(log: Path) -> None:

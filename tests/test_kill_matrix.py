@@ -52,13 +52,13 @@ def test_the_random_search_finds_what_is_wrong(check: str, fault: str) -> None:
 
 @pytest.mark.parametrize("device", ["garbled", "long-garbled", "nothing-remote"])
 def test_a_device_whose_ordinary_memory_is_wrong_is_broken_and_not_wrong_about_null_mrs(device: str) -> None:
-    run = kill_matrix.run_unsound(device, kill_matrix.QUICK)
+    run = kill_matrix.run_unsound(device)
     assert run.clauses("FAIL") == set()
     assert run.clauses("BROKEN")
 
 
 def test_no_refusal_counts_where_nothing_is_ever_granted() -> None:
-    run = kill_matrix.run_unsound("nothing-remote", kill_matrix.QUICK, "-k", "gives_a_peer or no_address or window")
+    run = kill_matrix.run_unsound("nothing-remote", "-k", "gives_a_peer or no_address or window")
     assert run.counts().keys() == {"BROKEN"}
 
 

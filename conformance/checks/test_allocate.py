@@ -83,7 +83,10 @@ def test_lkey_is_accepted_by_every_kind_of_work_request(bench: Bench, scenario: 
 
 @pytest.mark.clause("allocate/lkey-valid")
 def test_lkey_outlives_ordinary_mrs_and_other_pds(bench: Bench) -> None:
-    null_mr = NullMR(bench.pd)
+    try:
+        null_mr = NullMR(bench.pd)
+    except NullMRError as error:
+        raise LackingError(f"{error} beside the first, which allocate/coexist judges") from None
     scenarios = (tables.reading(Operation.SEND, [null(64)]), tables.rc(Operation.SEND, [mem(64)], [null(64)]))
     address = bench.arenas[Side.REQUESTER].address
     MR(bench.pd, 4096, LOCAL_AND_REMOTE & bench.access, address=address).close()
@@ -117,11 +120,11 @@ def test_they_live_side_by_side_on_several(bench: Bench, apart: Callable[[Bench]
     """Each null MR on a PD of its own (of one context, or of several), used in turn while the others live."""
     others = [apart(bench) for _ in range(3)]
     try:
-        for number, other in enumerate(others):
+        for other in others:
             other.control(RC)
-            require_working(other, _another(other, number + 2))
-        for other in (*others, bench):
-            require_working(other, _another(other, len(others) + 2))
+        null_mrs = [_another(other, number) for number, other in enumerate(others, 2)]
+        for other, null_mr in zip((*others, bench), (*null_mrs, bench.null_mr), strict=True):
+            require_working(other, null_mr)
     finally:
         for other in others:
             other.close()

@@ -28,6 +28,12 @@ from conformance.verdicts import BrokenError, Failure, LackingError
 ROOT = Path(conformance.__file__).parents[1]
 ROUNDS, LOOP = 5, 256
 THOUSAND = 1000
+ORDINARY = (
+    tables.rc(Operation.SEND, [mem(64)], [mem(64)]),
+    tables.rc(Operation.RDMA_WRITE, [mem(64)], ()),
+    tables.rc(Operation.RDMA_READ, (), [mem(64)]),
+)
+"""What needs each key of ordinary MRs on both sides."""
 SMALLEST_LEAK = 16
 """Bytes per null MR: malloc hands out no less."""
 
@@ -73,15 +79,23 @@ def test_other_null_mrs_go_on_working(bench: Bench) -> None:
 
 @pytest.mark.clause("free/leaves-others")
 def test_ordinary_mrs_go_on_working(bench: Bench) -> None:
-    """Of MRs registered before, between and after, none must lose its keys."""
+    """Of MRs registered before, between and after, none must lose its keys; on a PD on which none was lost before."""
+    fresh = bench.sibling()
+    try:
+        _free_among_ordinary(fresh)
+    finally:
+        fresh.close()
+
+
+def _free_among_ordinary(bench: Bench) -> None:
+    bench.control(ORDINARY[0].link)
     arena = bench.arenas[Side.RESPONDER]
     first = NullMR(bench.pd)
     mr = MR(bench.pd, 4 * 4096, LOCAL_AND_REMOTE & bench.access, address=arena.address)
     second = NullMR(bench.pd)
     close(first)
     close(second)
-    write, read = tables.rc(Operation.RDMA_WRITE, [mem(64)], ()), tables.rc(Operation.RDMA_READ, (), [mem(64)])
-    for rkey, scenario in product((arena.rkey, mr.rkey), (write, read)):
+    for rkey, scenario in product((arena.rkey, mr.rkey), ORDINARY):
         run = bench.run(scenario, rkey=rkey)
         if run.findings:
             raise Failure(f"after two null MRs were freed, rkey {rkey:#x}:\n{bench.text(run, run.findings)}")
@@ -132,17 +146,19 @@ def test_a_loop_of_alloc_and_free_holds_nothing_back(bench: Bench) -> None:
     """The median of several rounds counts, as other parts of the process allocate and free too."""
     device = bench.target.device.name
     growth = []
+    times = 0
     for _ in range(ROUNDS):
         gc.collect()  # garbage of other checks, freed in between, would hide a leak
         before = held(device)
-        for number in range(LOOP):
+        for _ in range(LOOP):
             try:
                 close(NullMR(bench.pd))
             except NullMRError as error:
-                if not number:
+                if not times:
                     raise
-                text = f"after {number} times ibv_alloc_null_mr and ibv_dereg_mr: {error}"
+                text = f"after {times} times ibv_alloc_null_mr and ibv_dereg_mr: {error}"
                 raise Failure(f"{bench.where}\n=> {text}") from None
+            times += 1
         gc.collect()
         after = held(device)
         growth.append((after.heap - before.heap, after.fds - before.fds, (after.kernel or 0) - (before.kernel or 0)))

@@ -94,5 +94,5 @@ def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, leng
 @pytest.mark.clause("misuse/bind-harmless")
 @pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
 def test_the_null_mr_works_after_a_refused_bind(bench: Bench, mw_type: int) -> None:
-    with windows.bound(bench, mw_type, 4096):
-        require_working(bench)
+    with windows.bound(bench, mw_type, 4096) as window:
+        require_working(bench, window.null_mr)

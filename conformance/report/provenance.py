@@ -106,26 +106,36 @@ def libraries(maps: Path = Path("/proc/self/maps")) -> tuple[Library, ...]:
     spec = find_spec("pyverbs")
     if spec is not None and spec.submodule_search_locations:
         named.append(("pyverbs", Path(spec.submodule_search_locations[0])))
-    return tuple(Library(name, str(path), package_of(path)) for name, path in named)
+    packages = packages_of([path for _, path in named])
+    return tuple(Library(name, str(path), packages.get(path, "")) for name, path in named)
 
 
-def package_of(path: Path) -> str:
-    """Name and version of the package that owns a file, asked of dpkg or rpm; empty if there is none."""
+def packages_of(paths: Sequence[Path]) -> dict[Path, str]:
+    """Name and version of the package that owns each file, asked of dpkg or rpm; a file of none is left out.
+
+    One question for all: dpkg reads its lists of files for each.
+    """
+    if shutil.which("dpkg-query") is None:
+        answers = {path: _output("rpm", "-qf", "--qf", "%{NAME} %{VERSION}-%{RELEASE}", str(path)) for path in paths}
+        return {path: answer for path, answer in answers.items() if answer}
     # Where /lib is a link to /usr/lib, dpkg may know the file by either name.
-    spellings = [str(path), str(path).removeprefix("/usr")]
-    for spelling in spellings:
-        owner = _output("dpkg-query", "-S", spelling).split(": ")[0].split(",")[0]
-        if owner:
-            return _output("dpkg-query", "-W", "-f", "${Package} ${Version}", owner)
-    return _output("rpm", "-qf", "--qf", "%{NAME} %{VERSION}-%{RELEASE}", str(path))
+    spellings = {spelling: path for path in paths for spelling in (str(path), str(path).removeprefix("/usr"))}
+    owners: dict[Path, str] = {}
+    for line in _output("dpkg-query", "-S", *spellings, partly=True).splitlines():
+        names, _, spelling = line.partition(": ")
+        if spelling in spellings:
+            owners[spellings[spelling]] = names.split(",")[0]
+    versions = _output("dpkg-query", "-W", "-f", "${binary:Package}\t${Package} ${Version}\n", *owners.values())
+    known = dict(line.split("\t") for line in versions.splitlines()) if owners else {}
+    return {path: known[owner] for path, owner in owners.items() if owner in known}
 
 
-def _output(*command: str) -> str:
-    """What a command prints; empty if it is not there or fails."""
+def _output(*command: str, partly: bool = False) -> str:
+    """What a command prints; empty if it is not there or fails (`partly`: fails, and prints nothing)."""
     if shutil.which(command[0]) is None:
         return ""
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return done.stdout.strip() if partly or done.returncode == 0 else ""
 
 
 def commit() -> str:

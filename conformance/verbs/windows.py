@@ -15,7 +15,7 @@ from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 from conformance.verbs.closing import close
 from conformance.verbs.link import Link
 from conformance.verbs.names import e
-from conformance.verbs.null_mr import errno_name
+from conformance.verbs.null_mr import NullMR, errno_name
 from conformance.verdicts import BrokenError, Failure, LackingError
 
 TYPES = {e.IBV_MW_TYPE_1: "type-1", e.IBV_MW_TYPE_2: "type-2"}
@@ -42,6 +42,7 @@ class Window:
 
     bench: Bench
     mw_type: int
+    null_mr: NullMR
     length: int
     address: int
     rkeys: dict[str, int]
@@ -64,14 +65,18 @@ class Window:
 
 @contextmanager
 def bound(bench: Bench, mw_type: int, length: int) -> Iterator[Window]:
-    """Try to bind a window on the bench's null MR, at memory that a peer's READ and WRITE would go to.
+    """Try to bind a window on a null MR, at memory that a peer's READ and WRITE would go to.
 
-    Raises what `control` does.
+    On one of its own, as a bind may spoil it. Raises what `control` does, and NullMRError.
     """
     control(bench, mw_type)
     address = 0 if length == SIZE_MAX else bench.arenas[Side.RESPONDER].address
-    with _bind(bench, mw_type, bench.null_mr, address, length) as (rkeys, refused):
-        yield Window(bench, mw_type, length, address, rkeys, refused)
+    null_mr = NullMR(bench.pd)
+    try:
+        with _bind(bench, mw_type, null_mr, address, length) as (rkeys, refused):
+            yield Window(bench, mw_type, null_mr, length, address, rkeys, refused)
+    finally:
+        close(null_mr)
 
 
 def _require(bench: Bench, mw_type: int) -> None:

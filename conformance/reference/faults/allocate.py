@@ -18,7 +18,6 @@ class AllocFails(Fault):
     """ibv_alloc_null_mr always fails with ENOMEM."""
 
     clause = "allocate/returns-mr"
-    touches = ("allocate/fails-cleanly",)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         raise Refused(errno.ENOMEM, "no null MR")
@@ -72,7 +71,14 @@ class HighAddressesWrap(Fault):
     """The end of a segment is computed in 64 bits: at the top of the address space it is 0, before the start."""
 
     clause = "allocate/max-length"
-    touches = ("read/mixed-gather", "discard/mixed-scatter", "discard/leaves-memory", "discard/completion")
+    touches = (
+        "read/zeros",
+        "read/mixed-gather",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
         mr = super().find_local(transfer, segment, write)
@@ -105,7 +111,14 @@ class HighAddressesRefused(Fault):
     """Addresses are checked as signed numbers: the upper half of them is refused."""
 
     clause = "allocate/max-length"
-    touches = ("read/mixed-gather", "discard/mixed-scatter", "discard/leaves-memory", "discard/completion")
+    touches = (
+        "read/zeros",
+        "read/mixed-gather",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
         mr = super().find_local(transfer, segment, write)
@@ -143,6 +156,7 @@ class LkeyRefusedForReads(Fault):
 
     clause = "allocate/lkey-valid"
     touches = (
+        "allocate/max-length",
         "read/zeros-after-write",
         "discard/read-response",
         "discard/mixed-scatter",
@@ -163,7 +177,7 @@ class LkeyRefusedInLists(Fault):
     clause = "allocate/lkey-valid"
     touches = (
         "allocate/max-length",
-        "allocate/coexist",
+        "read/zeros-after-write",
         "read/mixed-gather",
         "discard/receive",
         "discard/mixed-scatter",
@@ -232,6 +246,7 @@ class LkeyRefusedByWrStart(Fault):
         "read/mixed-gather",
         "discard/receive",
         "discard/atomic-result",
+        "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
     )
@@ -248,7 +263,6 @@ class LkeyOfOrdinaryMr(Fault):
     clause = "allocate/lkey-valid"
     touches = (
         "allocate/max-length",
-        "allocate/coexist",
         "read/zeros",
         "read/zeros-after-write",
         "read/mixed-gather",
@@ -258,11 +272,6 @@ class LkeyOfOrdinaryMr(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
-        "misuse/rereg-harmless",
-        "misuse/bind-harmless",
-        "free/succeeds",
-        "free/leaves-others",
-        "free/no-leak",
     )
 
     def alloc_null_mr(self, pd: PD) -> MR:
@@ -368,6 +377,7 @@ class SecondPdFails(Fault):
     """Null MRs can be had on one PD of a context at a time."""
 
     clause = "allocate/coexist"
+    touches = ("allocate/returns-mr",)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         if any(isinstance(item, MR) and item.null and item.pd is not pd for item in pd.context.objects):
@@ -406,6 +416,7 @@ class LkeysPerContext(Fault):
 
     clause = "allocate/coexist"
     touches = (
+        "allocate/max-length",
         "read/zeros",
         "read/zeros-after-write",
         "read/mixed-gather",
@@ -431,7 +442,6 @@ class ErrnoUnset(Fault):
     """A device without null MRs returns NULL and leaves errno as it was."""
 
     clause = "allocate/fails-cleanly"
-    touches = ("allocate/returns-mr",)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         raise Refused(0, "no null MR")
@@ -441,7 +451,6 @@ class ErrnoNegative(Fault):
     """A device without null MRs sets errno to the kernel's -EOPNOTSUPP."""
 
     clause = "allocate/fails-cleanly"
-    touches = ("allocate/returns-mr",)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         raise Refused(-errno.EOPNOTSUPP, "no null MR")
@@ -451,7 +460,6 @@ class ErrnoWrongKind(Fault):
     """A device without null MRs says EINVAL, as if the caller had done something wrong."""
 
     clause = "allocate/fails-cleanly"
-    touches = ("allocate/returns-mr",)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         raise Refused(errno.EINVAL, "no null MR")
@@ -461,7 +469,6 @@ class FailedAllocBreaksPd(Fault):
     """A device without null MRs says so, after it has disabled the keys of the PD."""
 
     clause = "allocate/fails-cleanly"
-    touches = ("allocate/returns-mr",)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         self.lkeys = {key: mr for key, mr in self.lkeys.items() if mr.pd is not pd}
@@ -472,7 +479,6 @@ class FailedAllocHoldsPd(Fault):
     """A device without null MRs says so, but only after it took a reference to the PD."""
 
     clause = "allocate/fails-cleanly"
-    touches = ("allocate/returns-mr",)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         pd.users.add(super().new_null_mr(pd))

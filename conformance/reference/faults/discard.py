@@ -19,16 +19,11 @@ class ReceiveRefused(Fault):
     touches = (
         "allocate/max-length",
         "allocate/lkey-valid",
-        "allocate/coexist",
         "read/zeros-after-write",
         "read/mixed-gather",
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
-        "misuse/rereg-harmless",
-        "misuse/bind-harmless",
-        "free/succeeds",
-        "free/leaves-others",
     )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
@@ -110,13 +105,7 @@ class ScatterDrift(Fault):
     """A null segment swallows nothing: the ordinary ones behind it get the bytes that were its."""
 
     clause = "discard/mixed-scatter"
-    touches = (
-        "allocate/coexist",
-        "read/mixed-gather",
-        "misuse/rereg-harmless",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-    )
+    touches = ("read/mixed-gather",)
 
     def scatter(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
         self.check_room(transfer, sges, payload)
@@ -133,13 +122,7 @@ class ScatterStopsAtNull(Fault):
     """Scattering ends at the first null segment: the ordinary ones behind it get nothing."""
 
     clause = "discard/mixed-scatter"
-    touches = (
-        "allocate/coexist",
-        "read/mixed-gather",
-        "misuse/rereg-harmless",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-    )
+    touches = ("read/mixed-gather",)
 
     def scatter(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
         self.check_room(transfer, sges, payload)
@@ -166,15 +149,7 @@ class LeaksToAddress(Fault):
     """What a null segment should swallow is written at the address that it names."""
 
     clause = "discard/leaves-memory"
-    touches = (
-        "allocate/coexist",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "misuse/rereg-harmless",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-    )
+    touches = ("discard/receive", "discard/read-response", "discard/atomic-result")
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         self.leak(segment, payload)
@@ -253,15 +228,7 @@ class ZeroesTheAddress(Fault):
     """The data is discarded, and zeros are written at the segment's address in its place."""
 
     clause = "discard/leaves-memory"
-    touches = (
-        "allocate/coexist",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "misuse/rereg-harmless",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-    )
+    touches = ("discard/receive", "discard/read-response", "discard/atomic-result")
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         self.leak(Segment(segment.addr, segment.length, segment.lkey, 0, 0), Payload(Zeros(segment.length)))
@@ -271,14 +238,7 @@ class GatherZeroesTheAddress(Fault):
     """Zeros to send are made in place: the memory at the segment's address is zeroed, and then sent."""
 
     clause = "discard/leaves-memory"
-    touches = (
-        "allocate/coexist",
-        "discard/receive",
-        "misuse/rereg-harmless",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-        "free/no-leak",
-    )
+    touches = ("discard/receive",)
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
         zeros = super().read_null(transfer, segment)
@@ -370,7 +330,6 @@ class SendNotReported(Fault):
         "discard/read-response",
         "discard/atomic-result",
         "discard/leaves-memory",
-        "free/succeeds",
     )
 
     def complete_send(self, qp: QP, wr: SendWR, status: int) -> None:
@@ -400,7 +359,6 @@ class ReceiveNotReported(Fault):
         "read/zeros-after-write",
         "discard/receive",
         "discard/leaves-memory",
-        "free/succeeds",
     )
 
     def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:

@@ -58,6 +58,7 @@ class DeregFreesOtherContexts(Fault):
 
     clause = "free/leaves-others"
     touches = (
+        "allocate/max-length",
         "allocate/coexist",
         "read/zeros",
         "read/zeros-after-write",
@@ -69,7 +70,6 @@ class DeregFreesOtherContexts(Fault):
         "discard/leaves-memory",
         "discard/completion",
         "misuse/bind-harmless",
-        "free/no-leak",
     )
 
     def free_null_mr(self, mr: MR) -> None:
@@ -108,7 +108,6 @@ class DeregFreesOthers(Fault):
         "discard/leaves-memory",
         "discard/completion",
         "misuse/bind-harmless",
-        "free/no-leak",
     )
 
     def free_null_mr(self, mr: MR) -> None:

@@ -117,7 +117,6 @@ class RefusedBindKillsNullMr(Fault):
     """A bind to a null MR is refused, and its lkey is gone."""
 
     clause = "misuse/bind-harmless"
-    touches = ("read/zeros", "read/zeros-after-write", "read/mixed-gather")
 
     def check_bind_to_null_mr(self, qp: QP, mw: MW, mr: MR) -> None:
         self.lkeys.pop(mr.lkey, None)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Run the suite, a command or a shell in a guest with soft-RoCE devices.
+
+The guest is a stock kernel on this machine's own root file system, read-only beneath an overlay in memory. It has the
+devices rxe0 and rxe1 and sees this checkout and this Python; what it writes is lost, but for the reports folder.
+
+Exit status: that of the command in the guest (pytest: 0 to 5). 2: wrong options, 69: something is missing on this
+machine, 70: the guest died, 124: the guest or its command took too long.
+"""
+
+import argparse
+import compileall
+import math
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from conformance.native import BuildError
+from conformance.verbs import shim
+from vm import guest, host, kernel, machine
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+CACHE = ROOT / ".build/vm"
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the command line asks for and return the exit status."""
+    options = parse(arguments)
+    try:
+        return boot(options)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except host.VmError as error:
+        print(f"vm: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options; `rest` has what follows `--`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vm",
+        description=__doc__,
+        usage="%(prog)s [options] [-- pytest arguments]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--kernel",
+        type=Path,
+        metavar="PATH",
+        help="a bzImage or vmlinux (default: Debian's linux-image-amd64, fetched by apt)",
+    )
+    parser.add_argument(
+        "--modules",
+        type=Path,
+        metavar="DIR",
+        help="the folder of its modules (default: where its package or build tree has them)",
+    )
+    parser.add_argument(
+        "--memory", type=int, default=2048, metavar="MIB", help="memory of the guest (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--cpus",
+        type=int,
+        default=min(2, os.cpu_count() or 1),
+        help="its processors (default: %(default)s; more than its two devices keep busy gain nothing)",
+    )
+    parser.add_argument(
+        "--accel",
+        choices=["kvm", "tcg"],
+        help="how QEMU runs the guest (default: kvm where it works, else tcg, plain emulation)",
+    )
+    parser.add_argument(
+        "--reports",
+        type=Path,
+        default=Path("reports"),
+        metavar="DIR",
+        help="the folder that the guest may write (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=900,
+        metavar="S",
+        help="seconds that the command may take (default: %(default)s)",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--shell", action="store_true", help="an interactive shell instead of the suite")
+    what.add_argument(
+        "--exec",
+        action="store_true",
+        help="what follows -- is a command to run instead of the suite",
+    )
+    if "--" in arguments:
+        separator = arguments.index("--")
+        arguments, rest = arguments[:separator], arguments[separator + 1 :]
+    else:
+        rest = []
+    options = parser.parse_args(arguments)
+    for name in ("memory", "cpus", "timeout"):
+        if getattr(options, name) <= 0:
+            parser.error(f"--{name} must be more than 0")
+    if options.modules and not options.kernel:
+        parser.error("--modules needs --kernel")
+    if options.exec and not rest:
+        parser.error("--exec: no command follows --")
+    if options.shell and rest:
+        parser.error("--shell takes no arguments after --")
+    if options.shell and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        parser.error("--shell needs a terminal")
+    return argparse.Namespace(**vars(options), rest=rest)
+
+
+def boot(options: argparse.Namespace) -> int:
+    """Start the guest that the options ask for; returns its command's exit status."""
+    # By an exception, so that the guest is ended and the temporary files go.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    busybox = host.find_tools()[host.STATIC_BUSYBOX]
+    if not options.exec and not options.shell:
+        compile_here()
+    chosen = kernel.find_kernel(options.kernel, options.modules) if options.kernel else kernel.debian_kernel(CACHE)
+    accelerator = options.accel or ("kvm" if host.kvm_works() else "tcg")
+    hardware = machine.Machine(options.memory, options.cpus, accelerator)
+    reports = options.reports.resolve()
+    reports.mkdir(parents=True, exist_ok=True)
+    job = guest.Job(command(options), Path.cwd(), environment(), reports, interactive=options.shell)
+    limits = machine.Limits(boot=120, command=math.inf if options.shell else options.timeout)
+    print(
+        f"vm: Linux {chosen.release}, {hardware.cpus} CPUs, {hardware.memory} MiB, "
+        + ("KVM" if accelerator == "kvm" else "plain emulation (no KVM)"),
+        file=sys.stderr,
+        flush=True,
+    )
+    init = (HERE / "guest-init").read_bytes()
+    # Only for this user's eyes: the initramfs has the whole environment in it.
+    with tempfile.TemporaryDirectory(prefix="vm-") as folder:
+        initrd = Path(folder) / "initrd"
+        initrd.write_bytes(guest.initramfs(busybox.read_bytes(), init, kernel.guest_modules(chosen), job))
+        image = kernel.bootable_image(chosen, CACHE)
+        return machine.run(
+            lambda channels: machine.qemu_command(hardware, image, initrd, reports, channels),
+            console=reports / "vm-console.log",
+            status=Path(folder) / "status",
+            terminal=options.shell,
+            limits=limits,
+        )
+
+
+def compile_here() -> None:
+    """Compile what the suite would otherwise compile in the guest, where it takes long and is lost."""
+    try:
+        shim.load()
+    except BuildError as error:
+        raise host.VmError(str(error)) from None
+    for folder in ("conformance/checks", "conformance/report", "conformance/verbs", "conformance"):
+        compileall.compile_dir(ROOT / folder, maxlevels=0, quiet=2)
+
+
+def command(options: argparse.Namespace) -> list[str]:
+    """What runs in the guest: by default the suite, as on a machine of its own, but on the guest's devices.
+
+    Of pytest's options the last one counts, so that all of these can be overridden.
+    """
+    if options.shell:
+        columns, lines = shutil.get_terminal_size()
+        return ["sh", "-c", f"stty columns {columns} rows {lines}; exec ${{SHELL:-/bin/sh}}"]
+    if options.exec:
+        return list(options.rest)
+    suite = ["-n", "auto", "-W", "default", f"--providers={HERE / 'providers.yaml'}"]
+    reports = f"--reports={options.reports.resolve()}"
+    return [sys.executable, "-m", "pytest", *suite, reports, *options.rest]
+
+
+def environment() -> dict[str, str]:
+    """This process' own, so that everything is found as it is here, with the colours of this terminal."""
+    variables = dict(os.environ)
+    # Emulated, compiling is slow, and each worker would do it again; what is written disappears with the guest.
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    variables.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
+    if sys.stdout.isatty():
+        variables.setdefault("PY_COLORS", "1")
+    return variables
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
