@@ -11,6 +11,7 @@ import pytest
 from conformance.matrix import (
     Capabilities,
     NullIn,
+    Role,
     Row,
     Shape,
     compatible,
@@ -26,6 +27,7 @@ from conformance.matrix import (
 )
 from conformance.scenarios import (
     GRH_LENGTH,
+    TRANSPORT_OPERATIONS,
     Address,
     Operation,
     Poll,
@@ -195,3 +197,19 @@ def test_a_row_becomes_its_scenario() -> None:
         "poll": Poll.CQ_EX,
     }
     assert str(scenario(FULL, row)) == "rc-send-m64-m14+n50@zero-srq-wr_set_sge-cq_ex"
+
+
+def test_null_segments_take_every_place_that_an_operation_has() -> None:
+    expected = set()
+    for transport, operations in TRANSPORT_OPERATIONS.items():
+        for operation in operations:
+            gathers = operation.is_send or operation.is_write
+            scatters = operation is not Operation.RDMA_WRITE
+            expected |= {Role(transport, operation, NullIn.GATHER)} if gathers else set()
+            expected |= {Role(transport, operation, NullIn.SCATTER)} if scatters else set()
+            expected |= {Role(transport, operation, NullIn.BOTH)} if gathers and scatters else set()
+            expected |= {Role(transport, operation, NullIn.GRH)} if transport is Transport.UD else set()
+    assert set(roles(FULL)) == expected
+    of_one = set(roles(DEVICES["one SGE"]))
+    assert of_one == {role for role in expected if role.null_in is not NullIn.GRH}
+    assert set(roles(replace(FULL, atomics=False))) == {role for role in expected if not role.operation.is_atomic}

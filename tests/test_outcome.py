@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, judge
+from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
 from conformance.scenarios import Completion, Operation, Place, Scenario, Side, Transport, mem, null, plan, predict
 
 SCENARIO = Scenario(Transport.RC, Operation.SEND_WITH_IMM, (null(4), mem(4)), (mem(6), null(8)))
@@ -157,3 +157,29 @@ def test_the_grh_may_be_anything() -> None:
     memory[start + 40] ^= 0xFF
     wrong = replace(outcome, memory={**outcome.memory, Side.RESPONDER: bytes(memory)})
     assert [finding.aspect for finding in judge(scenario, layout, prediction, wrong)] == [Aspect.PAYLOAD]
+
+
+def test_a_work_request_is_described_with_all_that_decides_its_path() -> None:
+    send = Scenario.parse("rc-send_imm-m8+n64-m72-srq-wr_set_sge_list-cq_ex")
+    layout = plan(send)
+    addresses = {id(place): 0x1000 * index for index, place in enumerate((*layout.gather, *layout.scatter), 1)}
+    assert describe(send, layout, addresses).splitlines() == [
+        f"RC SEND_WITH_IMM of 72 bytes, imm_data {send.imm_data:#010x}, posted by ibv_wr_set_sge_list, "
+        "polled by ibv_start_poll (CQ-ex)",
+        "gather:  [0] memory 8 at 0x1000, [1] NULL MR 64 at 0x2000 (canary)",
+        "scatter: [0] memory 72 at 0x3000 (SRQ)",
+    ]
+
+
+def test_a_read_is_described_by_its_local_list() -> None:
+    read = Scenario.parse("rc-read-remote-n64-rq-post_send-poll_cq")
+    assert describe(read, plan(read), {}).splitlines() == [
+        "RC RDMA_READ of 64 bytes, posted by ibv_post_send, polled by ibv_poll_cq",
+        "remote:  64 bytes of ordinary memory by rkey",
+        "scatter: [0] NULL MR 64 (canary) (local list)",
+    ]
+
+
+def test_a_receive_queue_is_described_as_one() -> None:
+    send = Scenario.parse("rc-send-m8-n8-rq-post_send-poll_cq")
+    assert describe(send, plan(send), {}).splitlines()[-1] == "scatter: [0] NULL MR 8 (canary) (receive queue)"

@@ -10,12 +10,13 @@ from ..engine.device import Device
 from ..engine.memory import MemoryFault, Payload, Piece, Zeros
 from ..engine.objects import SGE, Segment
 
-_LONGEST_GARBAGE = 1 << 20
+LONGEST_GARBAGE = 1 << 20
+"""Bytes: more would need the memory for them."""
 
 
 def garbage(length: int, after: int = 0) -> Piece:
     """`length` bytes, not zero but for the first `after`. Very many are all zero, as they would need the memory."""
-    if length > _LONGEST_GARBAGE:
+    if length > LONGEST_GARBAGE:
         return Zeros(length)
     return bytes(after) + b"\xa5" * (length - after)
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..engine import abi
 from ..engine.memory import MemoryFault, Payload, Piece, Zeros, as_bytes
 from ..engine.objects import SGE, Segment, Transfer
-from .base import Fault, garbage
+from .base import LONGEST_GARBAGE, Fault, garbage
 
 
 class ReadsGarbage(Fault):
@@ -29,6 +29,8 @@ class ReadsTheAddress(Fault):
     touches = ("read/zeros-after-write", "read/mixed-gather", "discard/mixed-scatter")
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        if segment.length > LONGEST_GARBAGE:
+            return Zeros(segment.length)
         try:
             return self.memory.read(segment.addr, segment.length)
         except MemoryFault:
