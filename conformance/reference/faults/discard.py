@@ -375,3 +375,14 @@ class TooLongSwallowed(Fault):
     def check_room(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
         if not any(map(self.names_null_mr, sges)):
             super().check_room(transfer, sges, payload)
+
+
+class OneByteTooLongSwallowed(Fault):
+    """The room of a receive list with a null segment is rounded up: a message that is a byte longer is no error."""
+
+    clause = "discard/completion"
+
+    def check_room(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
+        room = sum(sge.length for sge in sges)
+        if payload.length != room + 1 or not any(map(self.names_null_mr, sges)):
+            super().check_room(transfer, sges, payload)
