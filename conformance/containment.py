@@ -192,6 +192,24 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
         device = re.search(r"\[([^/\]]+)/", nodeid)
         return device[1] if device else nodeid
 
+    def _reschedule(self, node: Any) -> None:
+        """A worker in a dead one's place gets work when it has collected: what xdist hands it before is lost.
+
+        A worker runs a check only when it knows what comes after it. So one that is left with a single check gets more,
+        or is told that there is no more.
+        """
+        if node not in self.registered_collections or node.shutting_down:
+            return
+        while self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+            self._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()
+
+    def add_node_collection(self, node: Any, collection: Any) -> None:
+        super().add_node_collection(node, collection)
+        if node not in self.registered_collections:
+            raise RuntimeError(f"worker {node.gateway.id} collected other checks than the one before it")
+
     def remove_node(self, node: Any) -> str | None:
         """The check that killed the worker. xdist's own would give it to the next worker again."""
         pending = (

@@ -2,6 +2,7 @@
 """A provider that dies or hangs costs one check."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,26 @@ def test_the_check_fails_with_clause_and_scenario_and_the_rest_is_run(tmp_path: 
     assert run.clauses("PASS") == {"discard/leaves-memory", "discard/completion", "discard/read-response"}
     assert len(run.cases) == 5
     assert re.search(r"ref0/1 +discard +3 +2 .*FAIL", run.output)
+    assert run.status == 1
+
+
+def test_devices_that_die_at_the_same_time_cost_one_check_each() -> None:
+    run = run_suite(
+        "--reference",
+        "--reference-devices=2",
+        "--reference-fault=crash",
+        f"--scenario={FATAL}",
+        f"--scenario={HARMLESS}",
+        "-n2",
+        checks=("conformance/checks/test_discard.py",),
+    )
+    verdicts = Counter((case.target, case.verdict) for case in run.cases)
+    assert verdicts == {
+        ("ref0/1", "FAIL"): 2,
+        ("ref0/1", "PASS"): 3,
+        ("ref1/1", "FAIL"): 2,
+        ("ref1/1", "PASS"): 3,
+    }
     assert run.status == 1
 
 
