@@ -77,6 +77,20 @@ class Inventory:
     left_out: tuple[tuple[str, str], ...]  # device or device/port, and why it is not tried
 
 
+def load_reference(devices: int, faults: Sequence[str] = (), variant: str | None = None) -> None:
+    """Load the reference device behind the null MR shim, which has to come first in symbol lookup.
+
+    Raises what conformance.reference.load does.
+    """
+    from conformance import reference
+
+    shim.load()
+    reference.load(devices=devices, faults=faults, variant=variant)
+    library = reference.library_path()
+    assert library is not None
+    shim.forward_to(library)
+
+
 def open_machine(
     config: Config,
     reference: bool = False,
@@ -107,13 +121,7 @@ def open_machine(
         needed = f"no entry for the reference device, which is needed because {why}"
         entry = f"reference: {{driver: {REFERENCE}, null_mr: required}}"
         raise InventoryError([f"{config.where('providers')}: {needed}; add: {entry}"])
-    from conformance import reference as reference_device
-
-    count = simulate or max(entry.simulate for entry in entries.values())
-    reference_device.load(devices=count, faults=faults, variant=variant)
-    library = reference_device.library_path()
-    assert library is not None
-    shim.forward_to(library)
+    load_reference(simulate or max(entry.simulate for entry in entries.values()), faults, variant)
     from conformance.verbs.devices import list_devices
 
     devices = tuple(replace(device, driver=REFERENCE) for device in list_devices({}))

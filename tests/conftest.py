@@ -7,13 +7,8 @@ def pytest_pycollect_makemodule() -> None:
     must neither get the reference device from here nor wait for Hypothesis.)"""
     from hypothesis import settings
 
-    from conformance import reference
-    from conformance.verbs import shim
+    from conformance import inventory
 
     settings.register_profile("tests", derandomize=True, deadline=None)
     settings.load_profile("tests")
-    shim.load()
-    reference.load(devices=2)
-    library = reference.library_path()
-    assert library is not None
-    shim.forward_to(library)
+    inventory.load_reference(devices=2)

@@ -8,16 +8,14 @@ devices to load first.
 import os
 import sys
 
+from conformance import inventory
 from conformance.verbs import shim
 
 
 def main(device: str, count: int, simulated: int) -> None:
     shim.load()
     if simulated:
-        from conformance import reference
-
-        reference.load(devices=simulated)
-        shim.forward_to(reference.library_path() or "")
+        inventory.load_reference(simulated)
     from pyverbs.device import Context
     from pyverbs.pd import PD
 
