@@ -51,6 +51,7 @@ SHORT_WAIT = 0.05
 """Seconds that one side's completion is waited for once the other side is known to have failed."""
 ARRIVAL_WAIT = 0.2
 """Seconds in which the data of a WRITE, of which no completion tells the responder, must have arrived."""
+SUCCESS = "IBV_WC_SUCCESS"
 UNRELIABLE_TRIES = 3
 LOSSES_BEFORE_IMPATIENCE = 3
 REFUSED_REMOTELY = frozenset(
@@ -81,7 +82,8 @@ class Run:
     @property
     def is_lost(self) -> bool:
         """Did an unreliable transport send the message, and nothing of it arrive?"""
-        if self.scenario.transport not in (Transport.UC, Transport.UD) or not self.outcome.completions[Side.REQUESTER]:
+        sent = self.outcome.completions[Side.REQUESTER]
+        if self.scenario.transport not in (Transport.UC, Transport.UD) or [wc.status for wc in sent] != [SUCCESS]:
             return False
         if self.scenario.operation.consumes_receive:
             return not self.outcome.completions[Side.RESPONDER]
@@ -454,7 +456,7 @@ class Bench:
             if scenario.operation.consumes_receive:
                 completions += link.responder_cq.wait(wr_id, self.patience)
                 due = 2
-            if [wc.status for wc in completions] != due * ["IBV_WC_SUCCESS"]:
+            if [wc.status for wc in completions] != due * [SUCCESS]:
                 raise BrokenError(f"{self.where}: {scenario} does not go on: {completions or 'no completion'}")
         return time.perf_counter() - start
 

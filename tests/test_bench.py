@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The executor of scenarios: what it tries again, what it waits for, and whom it blames."""
+
+import errno
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from conformance.outcome import MEMORY, Aspect
+from conformance.reference.engine import abi
+from conformance.reference.engine.device import Device
+from conformance.reference.engine.errors import Refused, WorkError
+from conformance.scenarios import LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
+from conformance.verbs.bench import REFUSED_REMOTELY, Bench
+from conformance.verbs.null_mr import NullMR
+from conformance.verdicts import BrokenError, Failure, LackingError
+from tests.rig import target
+
+PATH = "rq-post_send-poll_cq"
+SEND = Scenario.parse(f"rc-send-n8-m8-{PATH}")
+WRITE = Scenario.parse(f"rc-write-n8-remote-{PATH}")
+READ = Scenario.parse(f"rc-read-remote-n8-{PATH}")
+LONG = Scenario.parse(f"rc-send-n100+m100-m200-{PATH}")
+TIMEOUT = 0.05
+"""Seconds: what is lost here is lost for good."""
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench(replace(target(), timeout=TIMEOUT))
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def patch(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[..., Any]], None]:
+    """Put a function in front of a method of the device, whose first argument is the method itself."""
+
+    def put(name: str, before: Callable[..., Any]) -> None:
+        method = getattr(Device, name)
+        monkeypatch.setattr(Device, name, lambda self, *arguments: before(method, self, *arguments))
+
+    return put
+
+
+Patch = Callable[[str, Callable[..., Any]], None]
+
+
+class Calls:
+    """A wrapper of a method that counts, and does something else for some of the calls."""
+
+    def __init__(self, other: Callable[..., Any], first: int = 0, last: int = 1 << 30) -> None:
+        self.other, self.first, self.last = other, first, last
+        self.count = 0
+
+    def __call__(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        self.count += 1
+        chosen = self.first < self.count <= self.last
+        return self.other(method, *arguments) if chosen else method(*arguments)
+
+
+def nothing(*_: Any) -> None:
+    """The message is lost."""
+
+
+def protection_error(*_: Any) -> None:
+    raise WorkError(abi.WC_LOC_PROT_ERR, "no")
+
+
+def refused(number: int) -> Callable[..., None]:
+    def refuse(*_: Any) -> None:
+        raise Refused(number, "no")
+
+    return refuse
+
+
+UNRELIABLE = [f"uc-send-n8-m8-{PATH}", f"uc-write-n8-remote-{PATH}", f"ud-send-n8-m48-{PATH}"]
+
+
+@pytest.mark.parametrize("id", UNRELIABLE)
+def test_what_an_unreliable_transport_loses_is_sent_again(bench: Bench, patch: Patch, id: str) -> None:
+    scenario = Scenario.parse(id)
+    bench.control(scenario.link)
+    lost = Calls(nothing, last=2)
+    patch("deliver", lost)
+    bench.check(scenario, *Aspect)
+    assert lost.count == 3
+
+
+@pytest.mark.parametrize("id", UNRELIABLE)
+def test_a_device_that_loses_it_each_time_is_wrong(bench: Bench, patch: Patch, id: str) -> None:
+    scenario = Scenario.parse(id)
+    bench.control(scenario.link)
+    patch("deliver", Calls(nothing, last=3))
+    with pytest.raises(Failure, match="no completion within" if scenario.operation.is_send else "8 of 8 bytes wrong"):
+        bench.check(scenario, *Aspect)
+
+
+def test_what_a_reliable_transport_loses_is_not_sent_again(bench: Bench, patch: Patch) -> None:
+    bench.control(SEND.link)
+    patch("deliver", Calls(nothing, last=1))
+    with pytest.raises(Failure, match="responder: no completion within"):
+        bench.check(SEND)
+
+
+def test_a_wrong_completion_of_an_unreliable_message_is_not_taken_for_a_loss(bench: Bench, patch: Patch) -> None:
+    scenario = Scenario.parse(UNRELIABLE[0])
+    bench.control(scenario.link)
+    patch("read_null", Calls(protection_error, last=1))
+    with pytest.raises(Failure, match="IBV_WC_LOC_PROT_ERR"):
+        bench.check(scenario)
+
+
+def test_data_of_a_write_may_come_after_its_completion(bench: Bench, patch: Patch) -> None:
+    bench.control(WRITE.link)
+    patch("deliver", lambda method, *arguments: threading.Timer(0.02, method, arguments).start())
+    bench.check(WRITE, *MEMORY)
+
+
+@pytest.mark.parametrize("scenario", [SEND, WRITE, READ], ids=str)
+def test_the_wait_gets_shorter_once_several_completions_were_lost(
+    bench: Bench, patch: Patch, scenario: Scenario
+) -> None:
+    bench.control(scenario.link)
+    assert bench.patience == TIMEOUT
+    patch("complete", nothing)
+    for _ in range(3):
+        assert bench.patience == TIMEOUT
+        outcome = bench.run(scenario).outcome
+        assert outcome.completions == {Side.REQUESTER: (), Side.RESPONDER: ()}
+        assert outcome.waited == TIMEOUT
+    assert bench.patience == TIMEOUT / 10
+
+
+def test_a_completion_that_nobody_asked_for_is_found_on_the_responder_too(bench: Bench, patch: Patch) -> None:
+    bench.control(WRITE.link)
+    arena = bench.arenas[Side.RESPONDER]
+    bench.link(WRITE.link).post_recv(1 << 20, ((arena.address, 8, arena.lkey),))
+
+    def write_and_receive(method: Callable[..., None], device: Device, *arguments: Any) -> None:
+        method(device, *arguments)
+        device.receive(*arguments)
+
+    patch("receive_write", Calls(write_and_receive, last=1))
+    with pytest.raises(Failure, match="responder: a completion where none is due"):
+        bench.check(WRITE, Aspect.COMPLETION)
+
+
+@pytest.mark.parametrize("scenario", [SEND, WRITE, READ], ids=str)
+def test_repetitions_that_are_timed_must_go_well(bench: Bench, patch: Patch, scenario: Scenario) -> None:
+    assert bench.seconds(scenario, 5) > 0
+    patch("find_local", Calls(protection_error, first=3))
+    with pytest.raises(BrokenError, match=r"does not go on: .*IBV_WC_LOC_PROT_ERR"):
+        bench.seconds(scenario, 5)
+
+
+@pytest.mark.parametrize("scenario", [SEND, WRITE, READ], ids=str)
+def test_repetitions_that_are_timed_must_complete(bench: Bench, patch: Patch, scenario: Scenario) -> None:
+    bench.seconds(scenario, 1)
+    patch("complete", nothing)
+    with pytest.raises(BrokenError, match="does not go on: no completion"):
+        bench.seconds(scenario, 2)
+
+
+def test_a_target_that_cannot_be_tried_is_broken() -> None:
+    with pytest.raises(BrokenError, match="ref0/1: port 1 is DOWN"):
+        Bench(replace(target(), broken="port 1 is DOWN"))
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (errno.ENOMEM, r"ENOMEM.*is the memlock limit high enough"),
+        (errno.EIO, r"^ref0/1: .*EIO: Input/output error\)\)$"),
+    ],
+)
+def test_what_cannot_be_had_on_a_target_says_why(patch: Patch, number: int, text: str) -> None:
+    patch("alloc_pd", refused(number))
+    with pytest.raises(BrokenError, match=text):
+        Bench(target())
+
+
+@pytest.mark.parametrize(
+    ("sges", "number", "kind"),
+    [
+        (1, errno.EINVAL, BrokenError),
+        (4, errno.ENOMEM, BrokenError),
+        (5, errno.ENOMEM, LackingError),
+        (5, errno.EINVAL, LackingError),
+        (5, errno.EIO, BrokenError),
+    ],
+)
+def test_only_long_lists_may_be_more_than_a_queue_takes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, sges: int, number: int, kind: type[Exception]
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Refused(number, "no")
+
+    monkeypatch.setattr(Device, "create_qp", refuse)
+    with pytest.raises(kind, match="no link rc-rq-post_send-poll_cq of"):
+        bench.link(SEND.link, sges)
+
+
+def test_a_queue_is_made_for_few_segments_or_for_all_that_there_can_be(bench: Bench) -> None:
+    assert bench.link(SEND.link, 1) is bench.link(SEND.link, 4)
+    assert bench.link(SEND.link, 5) is bench.link(SEND.link, 30)
+    assert bench.link(SEND.link, 5) is not bench.link(SEND.link, 4)
+    small = Bench(target(max_sge=2))
+    assert small.link(SEND.link, 1) is small.link(SEND.link, 2)
+    small.close()
+
+
+@pytest.mark.parametrize(("scenario", "kept"), [(SEND, True), (Scenario.parse(f"rc-send-m9-n8-{PATH}"), False)])
+def test_a_link_is_used_again_unless_its_queue_pair_may_be_in_error(
+    bench: Bench, scenario: Scenario, kept: bool
+) -> None:
+    link = bench.link(SEND.link)
+    assert bench.run(scenario).findings == ()
+    assert (bench.link(SEND.link) is link) == kept
+
+
+def test_the_control_is_run_once_for_each_operation_and_kind_of_link(bench: Bench, patch: Patch) -> None:
+    sent = Calls(nothing, first=1 << 30)
+    patch("deliver", sent)
+    for _ in range(2):
+        bench.check(SEND)
+        bench.check(WRITE)
+    assert sent.count == 6
+
+
+def test_a_device_that_cannot_do_it_on_ordinary_memory_is_broken(bench: Bench, patch: Patch) -> None:
+    patch("read_ordinary", protection_error)
+    for _ in range(2):
+        with pytest.raises(BrokenError, match="the control, ordinary memory only, does not pass"):
+            bench.check(SEND)
+
+
+def test_what_fails_on_ordinary_memory_too_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:
+    bench.control(LONG.link)
+    patch("gather", protection_error)
+    with pytest.raises(BrokenError, match="the same work request fails on ordinary memory too") as broken:
+        bench.check(LONG)
+    assert "With the null MR:" in str(broken.value)
+
+
+def test_a_failure_says_that_ordinary_memory_passes(bench: Bench, patch: Patch) -> None:
+    bench.control(LONG.link)
+    patch("read_null", protection_error)
+    with pytest.raises(Failure, match="control: the same work request on ordinary memory ends as it must"):
+        bench.check(LONG)
+
+
+def test_a_message_too_long_for_ordinary_memory_fails_without_that(bench: Bench, patch: Patch) -> None:
+    bench.control(SEND.link)
+    patch("read_null", protection_error)
+    long = replace(SEND, gather=(null(LONGEST_CONTROL + 1),), scatter=(null(LONGEST_CONTROL + 1),))
+    with pytest.raises(Failure) as failure:
+        bench.check(long)
+    assert "control" not in str(failure.value)
+
+
+def test_only_what_a_check_asks_about_fails_it(bench: Bench, patch: Patch) -> None:
+    bench.control(SEND.link)
+    patch("read_null", lambda method, device, transfer, segment: b"\xa5" * segment.length)
+    bench.check(SEND, Aspect.COMPLETION, Aspect.CANARY)
+    with pytest.raises(Failure, match="0xa5, expected 0x00"):
+        bench.check(SEND, Aspect.PAYLOAD)
+
+
+@pytest.mark.parametrize(
+    ("id", "limits", "text"),
+    [
+        (f"rc-send-3*n1-m3-{PATH}", {"max_sge": 2}, r"lists of 2 segments \(max_sge\)"),
+        (f"rc-send-n3-3*m1-{PATH}", {"max_sge": 2}, r"lists of 2 segments \(max_sge\)"),
+        (f"rc-read-remote-3*n1-{PATH}", {"max_sge_rd": 2}, r"lists of 2 for a READ \(max_sge_rd\)"),
+        (f"rc-read-remote-2*n1-{PATH}", {"max_sge_rd": 0}, r"lists of 0 for a READ \(max_sge_rd\)"),
+        ("rc-send-n3-3*m1-srq-post_send-poll_cq", {"max_srq_sge": 2}, r"lists of 2 in an SRQ \(max_srq_sge\)"),
+        (f"rc-send-n9-n9-{PATH}", {"max_msg_sz": 8}, r"messages of 8 bytes \(max_msg_sz\)"),
+    ],
+)
+def test_what_is_more_than_a_device_takes_is_skipped(id: str, limits: dict[str, int], text: str) -> None:
+    bench = Bench(target(**limits))
+    with pytest.raises(LackingError, match=text):
+        bench.check(Scenario.parse(id))
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("id", "limits"),
+    [
+        (f"rc-send-2*n1-2*m1-{PATH}", {"max_sge": 2}),
+        (f"rc-read-remote-2*n1-{PATH}", {"max_sge_rd": 2}),
+        (f"rc-read-remote-n1-{PATH}", {"max_sge_rd": 0}),
+        ("rc-send-3*n1-m1+m2-srq-post_send-poll_cq", {"max_srq_sge": 2}),
+        ("xrc-read-remote-3*n1-srq-post_send-poll_cq", {"max_srq_sge": 2}),
+        (f"rc-send-n8-n8-{PATH}", {"max_msg_sz": 8}),
+    ],
+)
+def test_what_a_device_just_takes_is_run(id: str, limits: dict[str, int]) -> None:
+    bench = Bench(target(**limits))
+    bench.check(Scenario.parse(id), *Aspect)
+    bench.close()
+
+
+@pytest.mark.parametrize(("post", "verb"), [("post_send", "ibv_post_send"), ("wr_set_sge_list", "ibv_wr_complete")])
+def test_a_work_request_that_is_refused_names_the_verb_and_errno(
+    bench: Bench, patch: Patch, post: str, verb: str
+) -> None:
+    scenario = Scenario.parse(f"rc-write-n8-remote-rq-{post}-poll_cq")
+    bench.control(scenario.link)
+    patch("check_send", Calls(refused(errno.EINVAL), last=1))
+    with pytest.raises(Failure, match=rf"{verb} refused it: errno 22 \(EINVAL"):
+        bench.check(scenario)
+
+
+def test_a_receive_that_is_refused_names_the_verb(bench: Bench, patch: Patch) -> None:
+    scenario = Scenario.parse(f"rc-send-m8-n8-{PATH}")
+    bench.control(scenario.link)
+    patch("post_recv", Calls(refused(errno.ENOMEM), last=1))
+    with pytest.raises(Failure, match=r"ibv_post_recv refused it: errno 12 \(ENOMEM"):
+        bench.check(scenario)
+
+
+@pytest.mark.parametrize("scenario", [WRITE, READ], ids=str)
+def test_refused_means_that_the_requester_hears_of_it_and_nothing_changes(bench: Bench, scenario: Scenario) -> None:
+    ordinary = scenario.on_ordinary_memory()
+    bench.check_refused(ordinary, 0x1234, REFUSED_REMOTELY, "by a key that nobody has")
+    with pytest.raises(Failure, match=r"by a live key \(0x.*\):") as failure:
+        bench.check_refused(ordinary, bench.arenas[Side.RESPONDER].rkey, REFUSED_REMOTELY, "by a live key")
+    assert "expected IBV_WC_REM_ACCESS_ERR or" in str(failure.value)
+    assert "of 8 bytes wrong" in str(failure.value)
+
+
+def test_a_remote_address_can_be_chosen(bench: Bench) -> None:
+    ordinary = WRITE.on_ordinary_memory()
+    own = bench.arenas[Side.RESPONDER]
+    run = bench.run(ordinary, address=own.address + 8192)
+    assert [finding.aspect for finding in run.findings] == [Aspect.PAYLOAD]
+    assert run.layout.remote is not None
+    expected = run.prediction.after[Side.RESPONDER][run.layout.remote.offset : run.layout.remote.end]
+    assert own.read(8, 8192) == expected
+
+
+def test_atomics_are_left_out_of_the_access_of_memory_where_there_are_none() -> None:
+    with_atomics, without = Bench(target()), Bench(target(atomic="NONE"))
+    assert with_atomics.access & ~without.access == abi.ACCESS_REMOTE_ATOMIC
+    for bench in (with_atomics, without):
+        bench.close()
+
+
+@pytest.mark.parametrize(
+    ("link_layer", "text"),
+    [
+        ("ETHERNET", r"^ref0/1 \(reference\), GID \d+ \(RoCE v2, [0-9a-f:]+\), MTU 1024, with A=1$"),
+        ("INFINIBAND", r"^ref0/1 \(reference\), LID 0x7, MTU 1024, with A=1$"),
+    ],
+)
+def test_a_target_is_described_by_its_address(link_layer: str, text: str) -> None:
+    one = target()
+    port = replace(one.port, link_layer=link_layer, lid=7)
+    bench = Bench(replace(one, port=port, environment=(("A", "1"),)))
+    bench.close()
+    assert re.match(text, bench.where)
+
+
+def test_ordinary_memory_takes_the_place_of_null_mrs_in_a_control_run(patch: Patch) -> None:
+    bench = Bench(target(), control_only=True)
+    patch("read_null", protection_error)
+    bench.check(SEND)
+    with pytest.raises(LackingError, match="is too long for ordinary memory"):
+        bench.check(replace(SEND, gather=(null(LONGEST_CONTROL + 1),), scatter=(null(LONGEST_CONTROL + 1),)))
+    patch("gather", Calls(protection_error))
+    with pytest.raises(Failure, match="the model's prediction does not hold on ordinary memory"):
+        bench.check(SEND)
+    bench.close()
+
+
+def test_another_null_mr_can_take_the_place_of_the_benchs_own(bench: Bench, patch: Patch) -> None:
+    other = NullMR(bench.pd)
+    bench.check(SEND)
+    own = bench.null_mr.lkey
+
+    def without_own(method: Any, device: Any, transfer: Any, segment: Any, write: bool) -> Any:
+        return protection_error() if segment.lkey == own else method(device, transfer, segment, write)
+
+    patch("find_local", without_own)
+    bench.check(SEND, null_mr=other)
+    with pytest.raises(Failure):
+        bench.check(SEND)
+    other.close()
+
+
+def test_memory_is_exchanged_between_the_sides(bench: Bench) -> None:
+    requester, responder = bench.arenas[Side.REQUESTER], bench.arenas[Side.RESPONDER]
+    bench.exchange_arenas()
+    assert bench.arenas == {Side.REQUESTER: responder, Side.RESPONDER: requester}
+
+
+def test_a_pd_that_cannot_be_deallocated_says_why(bench: Bench, patch: Patch) -> None:
+    sibling = bench.sibling()
+    assert sibling.context is bench.context
+    sibling.close_traffic()
+    patch("dealloc_pd", Calls(refused(errno.EBUSY), last=1))
+    error = sibling.dealloc_pd()
+    assert error is not None
+    assert "Device or resource busy" in error
+
+
+def test_the_transports_that_have_no_atomics_are_not_asked_for_them(bench: Bench) -> None:
+    assert Operation.FETCH_AND_ADD in bench.offered(Transport.RC)
+    assert Operation.FETCH_AND_ADD not in bench.offered(Transport.UC)
+
+
+def test_a_control_that_passes_on_one_kind_of_link_says_nothing_of_another(bench: Bench, patch: Patch) -> None:
+    other = Scenario.parse(f"uc-send-n8-m8-{PATH}")
+    assert bench.passes_controls(SEND.link)
+    patch("read_ordinary", protection_error)
+    assert bench.passes_controls(SEND.link)
+    assert not bench.passes_controls(other.link)
+
+
+def test_memory_that_cannot_be_registered_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:
+    bench.control(SEND.link)
+    patch("reg_mr", refused(errno.ENOMEM))
+    with pytest.raises(BrokenError, match=r"no MR of \d+ bytes: .*memlock"):
+        bench.run(Scenario.parse(f"rc-send-m1048576-m1048576-{PATH}"))
