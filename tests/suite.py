@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from conformance.report.results import CLAUSE, NOTE, TARGET
+
 ROOT = Path(__file__).parent.parent
 CHECKS = "conformance/checks"
 
@@ -22,6 +24,7 @@ class Case:
     target: str
     verdict: str
     text: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -56,4 +59,5 @@ def _case(element: ElementTree.Element) -> Case:
         if child is not None:
             waived = child.get("type") == "pytest.xfail"
             verdict, text = "WAIVED" if waived else name, f"{child.get('message', '')}\n{child.text or ''}"
-    return Case(element.get("name", ""), properties.get("clause", ""), properties.get("target", ""), verdict, text)
+    clause, target, note = (properties.get(name, "") for name in (CLAUSE, TARGET, NOTE))
+    return Case(element.get("name", ""), clause, target, verdict, text, note)

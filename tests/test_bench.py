@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ import pytest
 from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
-from conformance.reference.engine.errors import Refused, WorkError
+from conformance.reference.engine.errors import Refused
 from conformance.scenarios import LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
 from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 from conformance.verbs.null_mr import NullMR
 from conformance.verdicts import BrokenError, Failure, LackingError
-from tests.rig import target
+from tests.rig import Calls, Patch, nothing, protection_error, refused, target, wrap
 
 PATH = "rq-post_send-poll_cq"
 SEND = Scenario.parse(f"rc-send-n8-m8-{PATH}")
@@ -37,45 +38,8 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def patch(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[..., Any]], None]:
-    """Put a function in front of a method of the device, whose first argument is the method itself."""
-
-    def put(name: str, before: Callable[..., Any]) -> None:
-        method = getattr(Device, name)
-        monkeypatch.setattr(Device, name, lambda self, *arguments: before(method, self, *arguments))
-
-    return put
-
-
-Patch = Callable[[str, Callable[..., Any]], None]
-
-
-class Calls:
-    """A wrapper of a method that counts, and does something else for some of the calls."""
-
-    def __init__(self, other: Callable[..., Any], first: int = 0, last: int = 1 << 30) -> None:
-        self.other, self.first, self.last = other, first, last
-        self.count = 0
-
-    def __call__(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        self.count += 1
-        chosen = self.first < self.count <= self.last
-        return self.other(method, *arguments) if chosen else method(*arguments)
-
-
-def nothing(*_: Any) -> None:
-    """The message is lost."""
-
-
-def protection_error(*_: Any) -> None:
-    raise WorkError(abi.WC_LOC_PROT_ERR, "no")
-
-
-def refused(number: int) -> Callable[..., None]:
-    def refuse(*_: Any) -> None:
-        raise Refused(number, "no")
-
-    return refuse
+def patch(monkeypatch: pytest.MonkeyPatch) -> Patch:
+    return partial(wrap, monkeypatch)
 
 
 UNRELIABLE = [f"uc-send-n8-m8-{PATH}", f"uc-write-n8-remote-{PATH}", f"ud-send-n8-m48-{PATH}"]

@@ -141,6 +141,14 @@ def test_ud_has_the_grh_in_a_null_segment_and_the_payload_in_an_ordinary_one_and
     assert {(True, False), (False, True), (True, True)} <= heads
 
 
+@pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
+def test_the_grh_shares_a_segment_only_where_a_list_has_no_second_one(able: Capabilities) -> None:
+    for run in matrix(able):
+        if run.transport is Transport.UD:
+            apart = run.scatter[0].length == GRH_LENGTH
+            assert apart == (min(able.max_sge, able.max_srq_sge or able.max_sge) > 1), run
+
+
 def test_live_addresses_come_before_those_that_could_crash_the_process() -> None:
     order = list(Address)
     ranks = [max(order.index(segment.address) for segment in run.segments) for run in matrix(FULL)]

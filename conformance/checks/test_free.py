@@ -67,12 +67,9 @@ def test_other_null_mrs_go_on_working(bench: Bench) -> None:
         before, freed, after = (NullMR(bench.pd) for _ in range(3))
         elsewhere = NullMR(sibling.pd)
         close(freed)
-        for null_mr in (before, after, bench.null_mr):
-            require_working(bench, null_mr)
-        require_working(sibling, elsewhere)
-        for null_mr in (before, after, elsewhere):
+        for owner, null_mr in ((bench, before), (bench, after), (sibling, elsewhere)):
+            require_working(owner, null_mr)
             close(null_mr)
-        require_working(bench)
     finally:
         sibling.close()
 

@@ -492,7 +492,7 @@ def ibv_dealloc_pd(pointer: Any) -> int:
 
 def _mr_struct(pd: Any, mr: MR) -> Any:
     struct = structs.make("struct ibv_mr", mr)
-    struct.context = pd.context
+    struct.context = pd.context if mr.names_context else ffi.NULL
     struct.pd = pd
     struct.addr = ffi.cast("void *", mr.addr)
     struct.length = mr.length
@@ -534,14 +534,16 @@ def alloc_null_mr(pointer: Any) -> Any:
 def ibv_rereg_mr(pointer: Any, flags: int, pd: Any, addr: Any, length: int, access: int) -> int:
     mr: MR = structs.of(pointer)
     new_pd = _pd(pd) if flags & abi.REREG_MR_CHANGE_PD else None  # else the pointer means nothing
-    mr.pd.context.device.rereg_mr(mr, flags, new_pd, int(ffi.cast("uintptr_t", addr)), length, access)
-    if flags & abi.REREG_MR_CHANGE_PD:
-        pointer.pd = pd
-        pointer.context = pd.context
-    pointer.addr = ffi.cast("void *", mr.addr)
-    pointer.length = mr.length
-    pointer.lkey = mr.lkey
-    pointer.rkey = mr.rkey
+    try:
+        mr.pd.context.device.rereg_mr(mr, flags, new_pd, int(ffi.cast("uintptr_t", addr)), length, access)
+        if flags & abi.REREG_MR_CHANGE_PD:
+            pointer.pd = pd
+            pointer.context = pd.context
+    finally:  # a device that changes an MR and then refuses shows it
+        pointer.addr = ffi.cast("void *", mr.addr)
+        pointer.length = mr.length
+        pointer.lkey = mr.lkey
+        pointer.rkey = mr.rkey
     return 0
 
 

@@ -214,6 +214,13 @@ class RefusesNullMr(Variant):
         raise Refused(errno.EOPNOTSUPP, "no null MRs")
 
 
+class NullMrNotPermitted(Variant):
+    """A function of a device that may have no null MRs: they are refused with EPERM."""
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        raise Refused(errno.EPERM, "no null MRs for this function")
+
+
 class NoSrq(Variant):
     """There are no shared receive queues, and so no XRC."""
 

@@ -90,6 +90,8 @@ class MR:
     rkey: int
     handle: int
     null: bool = False
+    names_context: bool = True
+    """Is `context` of struct ibv_mr set?"""
     windows: set[MW] = field(default_factory=set)
 
     def covers(self, address: int, length: int) -> bool:

@@ -33,6 +33,47 @@ class MrOfFirstPd(Fault):
         return super().alloc_null_mr(next(item for item in pd.context.objects if isinstance(item, PD)))
 
 
+class MrOfLastPd(Fault):
+    """The driver takes the PD from where the last one was allocated, and not from the call."""
+
+    clause = "allocate/returns-mr"
+    touches = (
+        "allocate/coexist",
+        "misuse/rereg-harmless",
+        "misuse/bind-harmless",
+        "free/leaves-others",
+    )
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        return super().alloc_null_mr([item for item in pd.context.objects if isinstance(item, PD)][-1])
+
+
+class MrOfFirstContext(Fault):
+    """The driver keeps null MRs with the device: they all belong to the context that was opened first, and its PD."""
+
+    clause = "allocate/returns-mr"
+    touches = ("allocate/coexist", "free/leaves-others")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.first: PD | None = None
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        self.first = self.first or pd
+        return super().alloc_null_mr(pd if pd.context is self.first.context else self.first)
+
+
+class ContextUnset(Fault):
+    """The driver fills in struct ibv_mr itself, as it has to for a null MR, and forgets `context`."""
+
+    clause = "allocate/returns-mr"
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.names_context = False
+        return mr
+
+
 class Length_32Bits(Fault):
     """The length is kept in 32 bits, as a hardware MR's is: 2^32-1."""
 
@@ -283,7 +324,7 @@ class LkeyOfOrdinaryMr(Fault):
 
 
 class LkeyDiesWithOrdinaryMr(Fault):
-    """ibv_dereg_mr of an ordinary MR flushes the device's cache of keys, and null MRs are only there."""
+    """ibv_dereg_mr of an ordinary MR flushes the PD's cache of keys, and null MRs are only there."""
 
     clause = "allocate/lkey-valid"
     touches = (
@@ -306,7 +347,7 @@ class LkeyDiesWithOrdinaryMr(Fault):
     def dereg_mr(self, mr: MR) -> None:
         super().dereg_mr(mr)
         if not mr.null:
-            self.lkeys = {key: other for key, other in self.lkeys.items() if not other.null}
+            self.lkeys = {key: other for key, other in self.lkeys.items() if not other.null or other.pd is not mr.pd}
 
 
 class LkeyDiesWithOtherPd(Fault):
@@ -411,12 +452,42 @@ class OtherThreadsRefused(Fault):
         return super().alloc_null_mr(pd)
 
 
+class OtherThreadsCannotFree(OtherThreadsRefused):
+    """Another thread than that which opened the device can allocate null MRs, but not free them: EINVAL."""
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        return Fault.alloc_null_mr(self, pd)
+
+    def free_null_mr(self, mr: MR) -> None:
+        if threading.get_ident() != self.thread:
+            raise Refused(errno.EINVAL, "another thread")
+        super().free_null_mr(mr)
+
+
+class OtherThreadsFreeTooMuch(OtherThreadsRefused):
+    """What another thread frees takes the newest null MR of the thread that opened the device with it."""
+
+    newest = 0
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        mr = Fault.alloc_null_mr(self, pd)
+        if threading.get_ident() == self.thread:
+            self.newest = mr.lkey
+        return mr
+
+    def free_null_mr(self, mr: MR) -> None:
+        super().free_null_mr(mr)
+        if threading.get_ident() != self.thread:
+            self.lkeys.pop(self.newest, None)
+
+
 class LkeysPerContext(Fault):
     """Each context counts the lkeys of its null MRs from the same number: they hide one another."""
 
     clause = "allocate/coexist"
     touches = (
         "allocate/max-length",
+        "allocate/lkey-valid",
         "read/zeros",
         "read/zeros-after-write",
         "read/mixed-gather",

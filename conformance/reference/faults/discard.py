@@ -31,6 +31,46 @@ class ReceiveRefused(Fault):
             raise WorkError(abi.WC_LOC_PROT_ERR, "a null MR cannot be written")
 
 
+class ReceiveEndPadding(Fault):
+    """What is received into a null segment is gone, but the line of 64 bytes in which the segment ends is padded with
+    zeros."""
+
+    clause = "discard/receive"
+    touches: tuple[str, ...] = ("read/mixed-gather", "discard/mixed-scatter")
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if not transfer.requester:
+            self.pad(segment)
+
+    def pad(self, segment: Segment) -> None:
+        end = segment.addr + segment.length
+        self.leak(Segment(end, -end % 64, segment.lkey, 0, 0), Payload(Zeros(-end % 64)))
+
+
+class ReadResponseEndPadding(ReceiveEndPadding):
+    """The response of an RDMA READ into a null segment is gone, but the line of 64 bytes in which the segment ends is
+    padded with zeros."""
+
+    clause = "discard/read-response"
+    touches = ("discard/mixed-scatter",)
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if transfer.opcode == abi.WR_RDMA_READ:
+            self.pad(segment)
+
+
+class AtomicEndPadding(ReceiveEndPadding):
+    """The result of an atomic into a null segment is gone, but the line of 64 bytes that it is in is padded with
+    zeros."""
+
+    clause = "discard/atomic-result"
+    touches = ()
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if transfer.opcode in (abi.WR_ATOMIC_CMP_AND_SWP, abi.WR_ATOMIC_FETCH_AND_ADD):
+            self.pad(segment)
+
+
 class ReceiveRefusedInSrq(Fault):
     """A receive WR of an SRQ with a null segment fails when a message comes."""
 
@@ -375,6 +415,18 @@ class TooLongSwallowed(Fault):
     def check_room(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
         if not any(map(self.names_null_mr, sges)):
             super().check_room(transfer, sges, payload)
+
+
+class TooLongReportedTwice(Fault):
+    """A receive WR with a null segment that was too short is reported, and once more when the queue is flushed."""
+
+    clause = "discard/completion"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        super().complete_receive(transfer, status, src_qp)
+        null = transfer.recv is not None and any(map(self.names_null_mr, transfer.recv.sges))
+        if null and status == abi.WC_LOC_LEN_ERR:
+            super().complete_receive(transfer, abi.WC_WR_FLUSH_ERR, src_qp)
 
 
 class OneByteTooLongSwallowed(Fault):

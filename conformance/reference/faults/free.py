@@ -8,6 +8,7 @@ import errno
 import os
 from typing import Any
 
+from ..engine import abi
 from ..engine.errors import Refused
 from ..engine.objects import MR, PD, Segment, Transfer
 from .base import Fault
@@ -59,6 +60,7 @@ class DeregFreesOtherContexts(Fault):
     clause = "free/leaves-others"
     touches = (
         "allocate/max-length",
+        "allocate/lkey-valid",
         "allocate/coexist",
         "read/zeros",
         "read/zeros-after-write",
@@ -79,15 +81,66 @@ class DeregFreesOtherContexts(Fault):
 
 
 class DeregFreesNext(Fault):
-    """Freeing a null MR frees the one that was allocated after it: keys are freed by their place in a list."""
+    """Freeing a null MR frees the one after it on its PD: keys are freed by their place in a list."""
 
     clause = "free/leaves-others"
 
     def free_null_mr(self, mr: MR) -> None:
-        behind = [key for key, other in self.lkeys.items() if other.null and key > mr.lkey]
+        behind = [key for key, other in self.lkeys.items() if other.null and other.pd is mr.pd and key > mr.lkey]
         super().free_null_mr(mr)
         if behind:
             del self.lkeys[min(behind)]
+
+
+class DeregFreesPrevious(Fault):
+    """Freeing a null MR frees the one that was allocated before it on its PD: keys are freed by their place in a
+    list."""
+
+    clause = "free/leaves-others"
+    touches = (
+        "allocate/max-length",
+        "allocate/lkey-valid",
+        "allocate/coexist",
+        "read/zeros",
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/receive",
+        "discard/read-response",
+        "discard/atomic-result",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+        "misuse/bind-harmless",
+    )
+
+    def free_null_mr(self, mr: MR) -> None:
+        before = [key for key, other in self.lkeys.items() if other.null and other.pd is mr.pd and key < mr.lkey]
+        super().free_null_mr(mr)
+        if before:
+            del self.lkeys[max(before)]
+
+
+class DeregFreesOtherPds(DeregFreesPrevious):
+    """Freeing a null MR frees those of the other PDs of its context."""
+
+    def free_null_mr(self, mr: MR) -> None:
+        Fault.free_null_mr(self, mr)
+        context, pd = mr.pd.context, mr.pd
+        self.lkeys = {
+            key: other
+            for key, other in self.lkeys.items()
+            if not other.null or other.pd is pd or other.pd.context is not context
+        }
+
+
+class DeregFreesOldest(DeregFreesPrevious):
+    """Null MRs are kept in a queue: whichever is freed, it is the oldest of its PD that goes."""
+
+    def free_null_mr(self, mr: MR) -> None:
+        kept = dict(self.lkeys)
+        kept.pop(next((key for key, other in kept.items() if other.null and other.pd is mr.pd), mr.lkey), None)
+        Fault.free_null_mr(self, mr)
+        self.lkeys = kept
 
 
 class DeregFreesOthers(Fault):
@@ -126,6 +179,85 @@ class DeregFreesOrdinary(Fault):
         live = [key for key, other in self.lkeys.items() if not other.null and other.pd is mr.pd]
         if live:
             del self.lkeys[live[-1]]
+
+
+class DeregFreesNextOrdinary(Fault):
+    """Freeing a null MR frees the ordinary MR that was registered after it on its PD."""
+
+    clause = "free/leaves-others"
+    breaks_ordinary = True
+
+    def free_null_mr(self, mr: MR) -> None:
+        super().free_null_mr(mr)
+        behind = [key for key, other in self.lkeys.items() if not other.null and other.pd is mr.pd and key > mr.lkey]
+        if behind:
+            self.forget_keys(self.lkeys[min(behind)])
+
+
+class DeregOfFirstClosesRkey(Fault):
+    """The first null MR of a PD has the rkey of the ordinary MR before it on a list: freeing it closes that rkey."""
+
+    clause = "free/leaves-others"
+    breaks_ordinary = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.before: dict[MR, MR] = {}
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        ordinary = [other for other in self.lkeys.values() if not other.null and other.pd is pd]
+        is_first = not any(other.null and other.pd is pd for other in self.lkeys.values())
+        mr = super().alloc_null_mr(pd)
+        if is_first and ordinary:
+            self.before[mr] = ordinary[-1]
+        return mr
+
+    def free_null_mr(self, mr: MR) -> None:
+        super().free_null_mr(mr)
+        if mr in self.before:
+            del self.rkeys[self.before.pop(mr).rkey]
+
+
+class DeregUnpinsOrdinary(Fault):
+    """Freeing a null MR unpins the ordinary MR registered last on its PD, which works on but cannot be freed."""
+
+    clause = "free/leaves-others"
+    touches = ("free/releases-pd",)
+    breaks_ordinary = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.unpinned: set[MR] = set()
+
+    def free_null_mr(self, mr: MR) -> None:
+        super().free_null_mr(mr)
+        live = [other for other in self.lkeys.values() if not other.null and other.pd is mr.pd]
+        self.unpinned.update(live[-1:])
+
+    def dereg_mr(self, mr: MR) -> None:
+        if mr in self.unpinned:
+            raise Refused(errno.EINVAL, "its pages are not pinned")
+        super().dereg_mr(mr)
+
+
+class DeregEndsRemoteWrites(Fault):
+    """Freeing a null MR takes the remote write permission from the ordinary MR that was registered last on its PD."""
+
+    clause = "free/leaves-others"
+    breaks_ordinary = True
+    lost = abi.ACCESS_REMOTE_WRITE
+
+    def free_null_mr(self, mr: MR) -> None:
+        super().free_null_mr(mr)
+        live = [other for other in self.lkeys.values() if not other.null and other.pd is mr.pd]
+        if live:
+            live[-1].access &= ~self.lost
+
+
+class DeregEndsRemoteReads(DeregEndsRemoteWrites):
+    """Freeing a null MR takes the remote read permission from the ordinary MR that was registered last on its PD."""
+
+    lost = abi.ACCESS_REMOTE_READ
 
 
 class LeaksHeap(Fault):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..engine import abi
-from ..engine.objects import MR, MW, PD, QP, Transfer
+from ..engine.objects import MR, MW, PD, QP, SIZE_MAX, SendWR, Transfer
 from .base import Fault
 
 
@@ -60,6 +60,17 @@ class ReregBreaks(Fault):
         super().rereg_null_mr(mr, flags, pd, addr, length, access)
 
 
+class ReregChangesLength(Fault):
+    """ibv_rereg_mr with a translation writes the new length into struct ibv_mr, and is refused then."""
+
+    clause = "misuse/rereg-harmless"
+
+    def rereg_null_mr(self, mr: MR, flags: int, pd: PD | None, addr: int, length: int, access: int) -> None:
+        if flags & abi.REREG_MR_CHANGE_TRANSLATION:
+            mr.length = length
+        super().rereg_null_mr(mr, flags, pd, addr, length, access)
+
+
 class ReregMovesPd(Fault):
     """ibv_rereg_mr with a new PD is refused after the MR was moved there."""
 
@@ -103,6 +114,37 @@ class BindType2Accepted(BindAccepted):
     wrong = (abi.MW_TYPE_2,)
 
 
+class BindOfAllAccepted(BindAccepted):
+    """Only a window on all that a null MR covers, from address 0, can be bound to it: no bounds are wrong there."""
+
+    touches = ("misuse/bind-harmless",)
+    asked = (0, 0)
+
+    def accepts(self, addr: int, length: int) -> bool:
+        return addr == 0 and length == SIZE_MAX
+
+    def bind_mw(self, qp: QP, mw: MW, wr: SendWR) -> None:
+        self.asked = (wr.bind_addr, wr.bind_length)
+        super().bind_mw(qp, mw, wr)
+
+    def bind(self, qp: QP, mw: MW, mr: MR | None, rkey: int, addr: int, length: int, access: int) -> None:
+        self.asked = (addr, length)
+        super().bind(qp, mw, mr, rkey, addr, length, access)
+
+    def check_bind_to_null_mr(self, qp: QP, mw: MW, mr: MR) -> None:
+        if not self.accepts(*self.asked):
+            Fault.check_bind_to_null_mr(self, qp, mw, mr)
+
+
+class BindOfSomeAccepted(BindOfAllAccepted):
+    """Only a window on some bytes of a null MR that are memory of the program can be bound to it."""
+
+    touches = ("misuse/bind-harmless",)
+
+    def accepts(self, addr: int, length: int) -> bool:
+        return addr != 0 and 0 < length < SIZE_MAX
+
+
 class BindType2Ignored(Fault):
     """A posted bind of a type 2 window to a null MR completes with success, though it opens nothing."""
 
@@ -124,7 +166,7 @@ class RefusedBindKillsNullMr(Fault):
 
 
 class RefusedBindOpens(Fault):
-    """A bind to a null MR is refused, but only after the window's key was opened."""
+    """A bind of some bytes of a null MR is refused, but only after the window's key was opened."""
 
     clause = "misuse/bind-harmless"
 
@@ -132,9 +174,20 @@ class RefusedBindOpens(Fault):
         super().__init__(*arguments)
         self.opened: dict[int, MR] = {}
 
-    def check_bind_to_null_mr(self, qp: QP, mw: MW, mr: MR) -> None:
-        self.opened[mw.rkey >> 8] = mr
-        super().check_bind_to_null_mr(qp, mw, mr)
+    def opens(self, length: int) -> bool:
+        return length > 0
+
+    def bind_mw(self, qp: QP, mw: MW, wr: SendWR) -> None:
+        self.let_in(mw, wr.bind_mr, wr.bind_length)
+        super().bind_mw(qp, mw, wr)
+
+    def bind(self, qp: QP, mw: MW, mr: MR | None, rkey: int, addr: int, length: int, access: int) -> None:
+        self.let_in(mw, mr, length)
+        super().bind(qp, mw, mr, rkey, addr, length, access)
+
+    def let_in(self, mw: MW, mr: MR | None, length: int) -> None:
+        if mr is not None and mr.null and self.opens(length):
+            self.opened[mw.rkey >> 8] = mr
 
     def find_remote(self, transfer: Transfer, rkey: int, addr: int, length: int, access: int) -> tuple[MR, int]:
         if rkey >> 8 in self.opened:
@@ -144,6 +197,44 @@ class RefusedBindOpens(Fault):
     def dealloc_mw(self, mw: MW) -> None:
         self.opened.pop(mw.rkey >> 8, None)
         super().dealloc_mw(mw)
+
+
+class RefusedEmptyBindOpens(RefusedBindOpens):
+    """A bind of no bytes of a null MR is refused, but the window's key was opened: length 0 stands for everything."""
+
+    def opens(self, length: int) -> bool:
+        return length == 0
+
+
+class RefusedBindOpensItsQp(Fault):
+    """An ibv_bind_mw to a null MR fails at once, but the window's key is open on the queue pair that it names."""
+
+    clause = "misuse/bind-harmless"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.opened: dict[int, tuple[MR, QP]] = {}
+
+    def is_open_on(self, qp: QP, bound_on: QP) -> bool:
+        return qp is bound_on
+
+    def check_bind_to_null_mr(self, qp: QP, mw: MW, mr: MR) -> None:
+        if mw.type == abi.MW_TYPE_1:
+            self.opened[mw.rkey >> 8] = (mr, qp)
+        super().check_bind_to_null_mr(qp, mw, mr)
+
+    def find_remote(self, transfer: Transfer, rkey: int, addr: int, length: int, access: int) -> tuple[MR, int]:
+        mr, qp = self.opened.get(rkey >> 8, (None, None))
+        if mr is not None and qp is not None and self.is_open_on(transfer.qp, qp):
+            return mr, addr
+        return super().find_remote(transfer, rkey, addr, length, access)
+
+
+class RefusedBindOpensOtherQps(RefusedBindOpensItsQp):
+    """An ibv_bind_mw to a null MR fails at once, but the window's key is open on every other queue pair."""
+
+    def is_open_on(self, qp: QP, bound_on: QP) -> bool:
+        return qp is not bound_on
 
 
 class RefusedBindKillsQp(Fault):

@@ -102,6 +102,31 @@ class SmallSendsInlined(Fault):
         return super().read_null(transfer, segment)
 
 
+class ZerosWrittenInLines(Fault):
+    """A message of zeros only is written in lines of 64 bytes: what is behind its destination is zeroed too."""
+
+    clause = "read/zeros"
+    touches: tuple[str, ...] = ("read/zeros-after-write", "discard/receive", "discard/mixed-scatter")
+
+    def is_wrong(self, payload: Payload) -> bool:
+        return all(isinstance(piece, Zeros) for piece in payload.pieces)
+
+    def write_pieces(self, address: int, payload: Payload, offset: int, length: int) -> None:
+        super().write_pieces(address, payload, offset, length)
+        if self.is_wrong(payload):
+            self.memory.zero(address + length, -(address + length) % 64)
+
+
+class MixedWrittenInLines(ZerosWrittenInLines):
+    """A message that has zeros from a null segment is written in lines of 64 bytes, which zeros fill up."""
+
+    clause = "read/mixed-gather"
+    touches = ("read/zeros", "read/zeros-after-write", "discard/receive", "discard/mixed-scatter")
+
+    def is_wrong(self, payload: Payload) -> bool:
+        return {type(piece) is Zeros for piece in payload.pieces} == {True, False}
+
+
 class WrongForDatagramsOnly(Fault):
     """Zeros, but garbage in datagrams."""
 

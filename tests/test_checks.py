@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Checks whose verdict hangs on a kernel, which the reference device does not have."""
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.checks import test_free
+from conformance.verbs.bench import Bench
+from conformance.verbs.resources import Held
+from conformance.verdicts import BrokenError, Failure, LackingError
+from tests.rig import Calls, protection_error, refused, target, wrap
+
+dies = test_free.test_a_process_that_dies_with_them_leaves_nothing
+loops = test_free.test_a_loop_of_alloc_and_free_holds_nothing_back
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench(target())
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """For which processes the kernel was asked; it has nothing left of them."""
+    calls: list[tuple[str, int]] = []
+
+    def kernel_mrs(device: str, process: int) -> int:
+        calls.append((device, process))
+        return 0
+
+    monkeypatch.setattr(test_free, "kernel_mrs", kernel_mrs)
+    return calls
+
+
+def test_the_kernel_is_asked_for_the_process_that_died(bench: Bench, asked: list[tuple[str, int]]) -> None:
+    dies(bench)
+    ((device, process),) = asked
+    assert device == "ref0"
+    assert not Path("/proc", str(process)).exists()
+
+
+def test_what_the_kernel_keeps_of_a_dead_process_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_free, "kernel_mrs", lambda *_: 3)
+    with pytest.raises(Failure, match=r"3 kernel MRs of process \d+ are left after its end"):
+        dies(bench)
+
+
+def test_a_kernel_that_does_not_tell_is_no_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_free, "kernel_mrs", lambda *_: None)
+    with pytest.raises(LackingError, match="cannot be told"):
+        dies(bench)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import sys; sys.exit('no device')", "print('no number')", "print(1); import sys; sys.exit('no device')"],
+)
+def test_a_process_that_does_not_end_well_says_nothing_of_the_device(
+    bench: Bench, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda _, **how: run([sys.executable, "-c", program], **how))
+    with pytest.raises(BrokenError, match="did not end well:" + ("\nno device" if "no device" in program else "")):
+        dies(bench)
+    assert asked == []
+
+
+def test_a_process_that_takes_the_null_mrs_of_others_with_it_is_a_failure(
+    bench: Bench, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = bench.null_mr.lkey
+
+    def without_own(method: Callable[..., object], *arguments: Any) -> object:
+        *_, segment, _ = arguments
+        return protection_error() if segment.lkey == own else method(*arguments)
+
+    wrap(monkeypatch, "find_local", without_own)
+    with pytest.raises(Failure, match="IBV_WC_LOC_PROT_ERR"):
+        dies(bench)
+
+
+@pytest.mark.parametrize(("driver", "simulated"), [("reference", ["1"]), ("mlx5", [])])
+def test_the_process_simulates_only_a_simulated_device(
+    asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, driver: str, simulated: list[str]
+) -> None:
+    one = target()
+    bench = Bench(replace(one, device=replace(one.device, driver=driver)))
+    commands = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, "17\n", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    dies(bench)
+    bench.close()
+    assert commands == [[sys.executable, "-m", "conformance.verbs.orphan", "ref0", "16", *simulated]]
+    assert asked == [("ref0", 17)]
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (Held(heap=4096, fds=0, kernel=0), r"4096 bytes of C heap \(16 each\)"),
+        (Held(heap=4095, fds=0, kernel=0), None),
+        (Held(heap=0, fds=1, kernel=0), "1 file descriptors"),
+        (Held(heap=0, fds=0, kernel=2), "2 kernel MRs"),
+        (Held(heap=0, fds=0, kernel=None), None),
+        (Held(heap=5000, fds=1, kernel=1), r"5000 bytes of C heap \(20 each\), 1 file descriptors, 1 kernel MRs"),
+    ],
+)
+def test_what_a_loop_holds_back_is_told_by_its_kind(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lost: Held, words: str | None
+) -> None:
+    """A kernel that does not tell is asked too."""
+    rounds = 0
+
+    def held(device: str) -> Held:
+        nonlocal rounds
+        assert device == "ref0"
+        rounds += 1
+        more = lost if rounds % 2 == 0 else Held(0, 0, None if lost.kernel is None else 0)
+        return Held(1000 + more.heap, 10 + more.fds, None if more.kernel is None else 5 + more.kernel)
+
+    monkeypatch.setattr(test_free, "held", held)
+    if words is None:
+        loops(bench)
+    else:
+        with pytest.raises(Failure, match=f"hold back {words}$"):
+            loops(bench)
+    assert rounds == 10
+
+
+def test_a_loop_in_which_an_allocation_fails_says_after_how_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrap(monkeypatch, "alloc_null_mr", Calls(refused(errno.ENOMEM), first=300))
+    with pytest.raises(Failure, match=r"after 300 times ibv_alloc_null_mr and ibv_dereg_mr: .*ENOMEM"):
+        loops(bench)
