@@ -325,11 +325,8 @@ def killers(mutant: Mutant) -> Iterator[Run]:
         yield from _runs_of_checks(mutant.checks)
         return
     yield *CORRECT, CHECKS_FOLDER
-    faults = {check: DETECTED[check][0] for check in DETECTED}
-    if mutant.path != "conformance/verbs/bench.py":  # one for each clause will do
-        faults = {check: fault for check, fault in faults.items() if fault in _first_of_clause()}
-    for check, fault in faults.items():
-        if FAULTS[fault].clause.startswith(SHARED[mutant.path]):
+    for check, (fault, *_) in DETECTED.items():
+        if fault in _first_of_clause() and FAULTS[fault].clause.startswith(SHARED[mutant.path]):
             yield _on_fault(check, fault)
     for variant in VARIANTS_OF.get(mutant.path, ()):
         yield *CORRECT, *_variant(variant), "--thin=32", CHECKS_FOLDER

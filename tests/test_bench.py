@@ -5,18 +5,20 @@ import errno
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
-from conformance.reference.engine.errors import Refused
+from conformance.reference.engine.errors import Nak, Refused
 from conformance.scenarios import LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
 from conformance.verbs.bench import REFUSED_REMOTELY, Bench
+from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
 from conformance.verdicts import BrokenError, Failure, LackingError
 from tests.rig import Calls, Patch, nothing, protection_error, refused, target, wrap
@@ -79,10 +81,12 @@ def test_a_wrong_completion_of_an_unreliable_message_is_not_taken_for_a_loss(ben
         bench.check(scenario)
 
 
-def test_data_of_a_write_may_come_after_its_completion(bench: Bench, patch: Patch) -> None:
+def test_data_of_a_write_may_come_after_its_completion(patch: Patch) -> None:
+    bench = Bench(target())
     bench.control(WRITE.link)
     patch("deliver", lambda method, *arguments: threading.Timer(0.02, method, arguments).start())
     bench.check(WRITE, *MEMORY)
+    bench.close()
 
 
 @pytest.mark.parametrize("scenario", [SEND, WRITE, READ], ids=str)
@@ -297,6 +301,28 @@ def test_refused_means_that_the_requester_hears_of_it_and_nothing_changes(bench:
         bench.check_refused(ordinary, bench.arenas[Side.RESPONDER].rkey, REFUSED_REMOTELY, "by a live key")
     assert "expected IBV_WC_REM_ACCESS_ERR or" in str(failure.value)
     assert "of 8 bytes wrong" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_refusal"),
+    [
+        (e.IBV_WC_REM_ACCESS_ERR, True),
+        (e.IBV_WC_REM_OP_ERR, True),
+        (e.IBV_WC_REM_INV_REQ_ERR, True),
+        (e.IBV_WC_REM_INV_RD_REQ_ERR, True),
+        (e.IBV_WC_RETRY_EXC_ERR, False),
+        (e.IBV_WC_LOC_PROT_ERR, False),
+    ],
+)
+def test_a_requester_learns_of_a_refused_key_by_one_of_several_statuses(
+    bench: Bench, patch: Patch, status: int, is_refusal: bool
+) -> None:
+    def refuse(*_: Any) -> NoReturn:
+        raise Nak(status, "no")
+
+    patch("find_remote", refuse)
+    with nullcontext() if is_refusal else pytest.raises(Failure, match="by some key"):
+        bench.check_refused(READ.on_ordinary_memory(), 0x1234, REFUSED_REMOTELY, "by some key")
 
 
 def test_a_remote_address_can_be_chosen(bench: Bench) -> None:

@@ -48,9 +48,10 @@ from conformance.verdicts import BrokenError, Failure, LackingError
 CONTROL_LENGTH = 64
 FEW_SGES = 4
 SHORT_WAIT = 0.05
-"""Seconds that one side's completion is waited for once the other side is known to have failed."""
+"""Seconds, if that is not too much of the timeout: one side's completion, once the other side is known to have
+failed."""
 ARRIVAL_WAIT = 0.2
-"""Seconds in which the data of a WRITE, of which no completion tells the responder, must have arrived."""
+"""Seconds, if that is not too much of the timeout: the data of a WRITE, of which no completion tells the responder."""
 SUCCESS = "IBV_WC_SUCCESS"
 UNRELIABLE_TRIES = 3
 LOSSES_BEFORE_IMPATIENCE = 3
@@ -354,7 +355,8 @@ class Bench:
         received: tuple[WorkCompletion, ...] = ()
         if scenario.operation.consumes_receive:
             ended_well = bool(sent) and sent[0].status in prediction.requester.statuses
-            received = self._collect(link.responder_cq, wr_id, timeout if ended_well else SHORT_WAIT)
+            due_in = timeout if ended_well else min(SHORT_WAIT, timeout / 100)
+            received = self._collect(link.responder_cq, wr_id, due_in)
         else:
             received = tuple(link.responder_cq.poll())
         sent += tuple(link.requester_cq.poll())
@@ -369,7 +371,7 @@ class Bench:
         """Wait for data of which no completion tells the responder: a UC WRITE completes when it is sent (IBTA 9.8),
         and the acknowledgement of an RC WRITE does not say that the CPU sees it.
         """
-        deadline = time.monotonic() + ARRIVAL_WAIT
+        deadline = time.monotonic() + min(ARRIVAL_WAIT, self.patience / 20)
         while self._memory(layout) != prediction.after and time.monotonic() < deadline:
             time.sleep(0.001)
 
