@@ -57,6 +57,16 @@ def test_what_an_unreliable_transport_loses_is_sent_again(bench: Bench, patch: P
     assert lost.count == 3
 
 
+@pytest.mark.parametrize("id", [*UNRELIABLE, f"uc-send-m8-n8-{PATH}", f"uc-write_imm-n8-n8-{PATH}"])
+def test_what_has_arrived_is_not_sent_again(bench: Bench, patch: Patch, id: str) -> None:
+    scenario = Scenario.parse(id)
+    bench.control(scenario.link)
+    sent = Calls(nothing, last=0)
+    patch("deliver", sent)
+    bench.check(scenario, *Aspect)
+    assert sent.count == 1
+
+
 @pytest.mark.parametrize("id", UNRELIABLE)
 def test_a_device_that_loses_it_each_time_is_wrong(bench: Bench, patch: Patch, id: str) -> None:
     scenario = Scenario.parse(id)
@@ -192,7 +202,7 @@ def test_a_link_is_used_again_unless_its_queue_pair_may_be_in_error(
 
 
 def test_the_control_is_run_once_for_each_operation_and_kind_of_link(bench: Bench, patch: Patch) -> None:
-    sent = Calls(nothing, first=1 << 30)
+    sent = Calls(nothing, last=0)
     patch("deliver", sent)
     for _ in range(2):
         bench.check(SEND)
@@ -205,6 +215,25 @@ def test_a_device_that_cannot_do_it_on_ordinary_memory_is_broken(bench: Bench, p
     for _ in range(2):
         with pytest.raises(BrokenError, match="the control, ordinary memory only, does not pass"):
             bench.check(SEND)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EIO, BrokenError), (errno.EOPNOTSUPP, LackingError)])
+def test_a_link_that_cannot_be_had_is_tried_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+) -> None:
+    made = 0
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        nonlocal made
+        made += 1
+        raise Refused(number, "no")
+
+    monkeypatch.setattr(Device, "create_qp", refuse)
+    for _ in range(2):
+        with pytest.raises(kind):
+            bench.check(SEND)
+        assert not bench.passes_controls(SEND.link)
+    assert made == 1
 
 
 def test_what_fails_on_ordinary_memory_too_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite import run_suite
+from tests.suite import ROOT, run_suite
 
 ALLOCATE = ("conformance/checks/test_allocate.py",)
 READ = ("conformance/checks/test_read.py",)
@@ -44,6 +44,15 @@ def test_a_run_in_which_everything_is_skipped_is_not_green(tmp_path: Path) -> No
     assert "this run says nothing, and is not green" in run.output
 
 
+def test_a_test_of_the_suite_is_not_let_off_where_a_check_would_be(tmp_path: Path) -> None:
+    path = tmp_path / "test_own.py"
+    path.write_text(
+        "from conformance.verdicts import LackingError\n\ndef test_own():\n    raise LackingError('no such thing')\n"
+    )
+    run = run_suite("-p", "conftest", f"--rootdir={ROOT}", checks=(str(path),))
+    assert run.counts() == {"FAIL": 1}
+
+
 @pytest.mark.parametrize("promise", ["optional", "absent"])
 def test_a_device_without_null_mrs_may_have_none_if_it_promises_none(tmp_path: Path, promise: str) -> None:
     entry = providers(tmp_path, f"{{driver: reference, null_mr: {promise}}}")
@@ -69,12 +78,22 @@ def test_a_device_that_promises_none_and_has_them_fails(tmp_path: Path) -> None:
     assert "say optional or required if the device has them now" in run.output
 
 
-@pytest.mark.parametrize("fault", ["errno-unset", "errno-negative", "failed-alloc-holds-pd"])
-def test_a_failing_allocation_must_fail_cleanly(tmp_path: Path, fault: str) -> None:
-    entry = providers(tmp_path, "{driver: reference, null_mr: absent}")
+@pytest.mark.parametrize(
+    ("promise", "fault", "words"),
+    [
+        ("absent", "errno-unset", "errno 0 (not set), expected EOPNOTSUPP"),
+        ("absent", "errno-negative", "errno -95 (negative; -ENOTSUP), expected EOPNOTSUPP"),
+        ("absent", "failed-alloc-holds-pd", "ibv_dealloc_pd after failed allocations: "),
+        ("optional", "errno-unset", "errno 0 (not set), expected a positive errno"),
+        ("optional", "errno-negative", "errno -95 (negative; -ENOTSUP), expected a positive errno"),
+    ],
+)
+def test_a_failing_allocation_must_fail_cleanly(tmp_path: Path, promise: str, fault: str, words: str) -> None:
+    entry = providers(tmp_path, f"{{driver: reference, null_mr: {promise}}}")
     run = run_suite("--reference", f"--reference-fault={fault}", entry, checks=ALLOCATE)
     assert run.clauses("FAIL") == {"allocate/fails-cleanly"}
     assert run.status == 1
+    assert words in run.output
 
 
 def test_a_port_that_the_file_names_and_cannot_be_used_is_broken(tmp_path: Path) -> None:
