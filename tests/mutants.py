@@ -221,7 +221,7 @@ def checks_using(path: str, item: ast.stmt) -> tuple[str, ...]:
     names = set(_names(item))
     while more := {name for name, inside in _uses().items() if inside & names} - names:
         names |= more
-    return tuple(check for check in _files() if check in names)
+    return tuple(check for check in files_of_checks() if check in names)
 
 
 def changes(node: ast.AST, statement: ast.stmt) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
@@ -306,11 +306,11 @@ def ends(run: Run, tree: Path) -> tuple[int, ...] | None:
 
 
 def _nodeid(check: str) -> str:
-    return f"{_files()[check]}::{check}"
+    return f"{files_of_checks()[check]}::{check}"
 
 
 @cache
-def _files() -> dict[str, str]:
+def files_of_checks() -> dict[str, str]:
     """The file of each check, from the root of the checkout."""
     files = sorted((ROOT / CHECKS_FOLDER).glob("test_*.py"))
     items = [(item, file) for file in files for item in ast.parse(file.read_text()).body]
@@ -347,7 +347,7 @@ def _runs_of_checks(checks: tuple[str, ...]) -> Iterator[Run]:
     for check in checks:
         for fault in INNOCENT.get(check, ()):
             yield *CORRECT, f"--reference-fault={fault}", _nodeid(check)
-    for variant in OF_WINDOWS if "test_misuse" in _files()[checks[0]] else OF_DATA:
+    for variant in OF_WINDOWS if "test_misuse" in files_of_checks()[checks[0]] else OF_DATA:
         yield *CORRECT, *_variant(variant), *chosen
     for device, broken in UNSOUND.items():
         for check in set(broken) & set(checks):
@@ -374,6 +374,12 @@ def _on_fault(check: str, fault: str) -> Run:
 def _first_of_clause() -> set[str]:
     """For each clause, the fault that its first check is proven by."""
     return set({FAULTS[faults[0]].clause: faults[0] for faults in reversed(DETECTED.values())}.values())
+
+
+def every_path() -> tuple[str, ...]:
+    """The modules that have mutants; test_observe.py judges nothing."""
+    files = dict.fromkeys(sorted(files_of_checks().values()))
+    return (*(file for file in files if not file.endswith("test_observe.py")), *HELPERS, *SHARED)
 
 
 def survives(mutant: Mutant, tree: Path, unchanged: Callable[[Run], tuple[int, ...] | None]) -> bool:
@@ -403,15 +409,13 @@ def copy_of_suite(folder: Path) -> Path:
 
 
 def main() -> int:
-    checks = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "conformance" / "checks").glob("test_*.py"))
-    checks.remove("conformance/checks/test_observe.py")  # judges nothing
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("places", nargs="*", help="modules, from the root of the checkout, or path:line")
     parser.add_argument("--sample", type=int, metavar="N", help="try only N mutants, chosen at random")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--list", action="store_true", help="name the mutants and do nothing")
     option = parser.parse_args()
-    places = option.places or (*checks, *HELPERS, *SHARED)
+    places = option.places or every_path()
     paths = dict.fromkeys(place.partition(":")[0] for place in places)
     every = [mutant for path in paths for mutant in mutants(path)]
     chosen = [mutant for mutant in every if mutant.path in places or f"{mutant.path}:{mutant.line}" in places]

@@ -99,6 +99,19 @@ def test_data_of_a_write_may_come_after_its_completion(patch: Patch) -> None:
     bench.close()
 
 
+def test_a_receive_may_complete_after_the_send(patch: Patch) -> None:
+    bench = Bench(target())
+    bench.control(SEND.link)
+
+    def complete(method: Callable[..., None], device: Device, cq: Any, cqe: Any, *rest: Any) -> None:
+        seconds = 0.1 if cqe.opcode == abi.WC_RECV else 0
+        threading.Timer(seconds, method, (device, cq, cqe, *rest)).start()
+
+    patch("complete", complete)
+    bench.check(SEND, *Aspect)
+    bench.close()
+
+
 @pytest.mark.parametrize("scenario", [SEND, WRITE, READ], ids=str)
 def test_the_wait_gets_shorter_once_several_completions_were_lost(
     bench: Bench, patch: Patch, scenario: Scenario
@@ -251,6 +264,21 @@ def test_a_failure_says_that_ordinary_memory_passes(bench: Bench, patch: Patch) 
         bench.check(LONG)
 
 
+def test_a_failure_shows_where_what_and_how_it_can_be_run_again(bench: Bench, patch: Patch) -> None:
+    bench.control(SEND.link)
+    patch("read_null", lambda method, device, transfer, segment: b"\xa5" * segment.length)
+    with pytest.raises(Failure) as failure:
+        bench.check(SEND, *MEMORY)
+    lines = str(failure.value).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == [
+        "ref0/1", "RC", "gather:", "scatter:", "requester", "responder", "=>", "scenario:", "control:",
+    ]  # fmt: skip
+    assert lines[0] == bench.where
+    assert lines[4].startswith("requester completed: IBV_WC_SUCCESS IBV_WC_SEND")
+    assert lines[5].startswith("responder completed: IBV_WC_SUCCESS IBV_WC_RECV byte_len=8")
+    assert lines[7] == f"scenario: {SEND}"
+
+
 def test_a_message_too_long_for_ordinary_memory_fails_without_that(bench: Bench, patch: Patch) -> None:
     bench.control(SEND.link)
     patch("read_null", protection_error)
@@ -322,7 +350,7 @@ def test_a_receive_that_is_refused_names_the_verb(bench: Bench, patch: Patch) ->
         bench.check(scenario)
 
 
-@pytest.mark.parametrize("scenario", [WRITE, READ], ids=str)
+@pytest.mark.parametrize("scenario", [WRITE, READ, Scenario.parse(f"rc-write_imm-n8-m8-{PATH}")], ids=str)
 def test_refused_means_that_the_requester_hears_of_it_and_nothing_changes(bench: Bench, scenario: Scenario) -> None:
     ordinary = scenario.on_ordinary_memory()
     bench.check_refused(ordinary, 0x1234, REFUSED_REMOTELY, "by a key that nobody has")
