@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -16,7 +17,7 @@ from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak, Refused
-from conformance.scenarios import LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
+from conformance.scenarios import CANARY_OFFSET, LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
 from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
@@ -264,6 +265,20 @@ def test_a_failure_says_that_ordinary_memory_passes(bench: Bench, patch: Patch) 
         bench.check(LONG)
 
 
+def test_completions_of_others_come_after_the_own_one(bench: Bench, patch: Patch) -> None:
+    """What a failure is about is shown first, and what came besides it after that."""
+    bench.control(SEND.link)
+
+    def complete(method: Callable[..., None], device: Device, cq: Any, cqe: Any, *rest: Any) -> None:
+        method(device, cq, replace(cqe, wr_id=1 << 40), *rest)
+        method(device, cq, cqe, *rest)
+
+    patch("complete", complete)
+    outcome = bench.run(SEND).outcome
+    for side in Side:
+        assert [wc.wr_id for wc in outcome.completions[side]] == [outcome.wr_id, 1 << 40]
+
+
 def test_a_failure_shows_where_what_and_how_it_can_be_run_again(bench: Bench, patch: Patch) -> None:
     bench.control(SEND.link)
     patch("read_null", lambda method, device, transfer, segment: b"\xa5" * segment.length)
@@ -348,6 +363,18 @@ def test_a_receive_that_is_refused_names_the_verb(bench: Bench, patch: Patch) ->
     patch("post_recv", Calls(refused(errno.ENOMEM), last=1))
     with pytest.raises(Failure, match=r"ibv_post_recv refused it: errno 12 \(ENOMEM"):
         bench.check(scenario)
+
+
+def test_a_null_segment_points_where_the_scenario_says(bench: Bench) -> None:
+    ids = [f"rc-send-n8@{where}-m8-{PATH}" for where in ("zero", "top", "unmapped")]
+    runs = [bench.run(Scenario.parse(id)) for id in (*ids, str(SEND))]
+    zero, top, unmapped, canary = (run.addresses[id(run.layout.gather[0])] for run in runs)
+    assert zero == 0
+    assert top == 2**64 - 8
+    maps = [(*line.split()[0].split("-"), line.split()[1]) for line in Path("/proc/self/maps").read_text().splitlines()]
+    (access,) = (access for start, end, access in maps if int(start, 16) <= unmapped < int(end, 16))
+    assert access == "---p"
+    assert canary == bench.arenas[Side.REQUESTER].address + CANARY_OFFSET
 
 
 @pytest.mark.parametrize("scenario", [WRITE, READ, Scenario.parse(f"rc-write_imm-n8-m8-{PATH}")], ids=str)
