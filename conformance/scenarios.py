@@ -362,16 +362,12 @@ class _Arena:
     def __init__(self) -> None:
         self.regions = [Region("guard", 0, CANARY_OFFSET)]
 
-    def add(self, name: str, length: int, align: int = 1) -> Region:
-        guard_end = self.regions[-1].end
-        offset = -(-guard_end // align) * align
-        if offset > guard_end:
-            self.regions.append(Region("guard", guard_end, offset - guard_end))
-        region = Region(name, offset, length)
+    def add(self, name: str, length: int) -> Region:
+        region = Region(name, self.regions[-1].end, length)
         self.regions += [region, Region("guard", region.end, GUARD_LENGTH)]
         return region
 
-    def add_list(self, name: str, segments: tuple[Segment, ...], align: int) -> tuple[Place, ...]:
+    def add_list(self, name: str, segments: tuple[Segment, ...]) -> tuple[Place, ...]:
         """Canaries come first, so that the first of them is at CANARY_OFFSET; then the ordinary segments."""
         places: dict[int, Place] = {}
         for wanted in (True, False):
@@ -379,21 +375,24 @@ class _Arena:
                 if segment.null is wanted:
                     kind = "canary of " if segment.null else ""
                     inside = segment.address is Address.CANARY
-                    region = self.add(f"{kind}{name}[{index}]", segment.length, align) if inside else None
+                    region = self.add(f"{kind}{name}[{index}]", segment.length) if inside else None
                     places[index] = Place(segment, region)
         return tuple(places[index] for index in range(len(segments)))
 
 
 def plan(scenario: Scenario) -> Plan:
-    """Lay a scenario's memory out. Ordinary segments follow one another unaligned, but for atomics (IBTA 9.4.5)."""
+    """Lay a scenario's memory out.
+
+    Segments follow one another unaligned. The words of atomics are aligned (IBTA 9.4.5), as CANARY_OFFSET, all lengths
+    and the guards are.
+    """
     requester, responder = _Arena(), _Arena()
-    align = ATOMIC_LENGTH if scenario.operation.is_atomic else 1
-    gather = requester.add_list("gather", scenario.gather, align)
+    gather = requester.add_list("gather", scenario.gather)
     owner = requester if scatter_side(scenario.operation) is Side.REQUESTER else responder
-    scatter = owner.add_list("scatter", scenario.scatter, align)
+    scatter = owner.add_list("scatter", scenario.scatter)
     remote = None
     if not scenario.operation.is_send:
-        remote = responder.add("remote", scenario.length, align)
+        remote = responder.add("remote", scenario.length)
     return Plan(tuple(requester.regions), tuple(responder.regions), gather, scatter, remote)
 
 

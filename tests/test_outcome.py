@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
+from conformance.outcome import MEMORY, Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
 from conformance.scenarios import Completion, Operation, Place, Scenario, Side, Transport, mem, null, plan, predict
 
 SCENARIO = Scenario(Transport.RC, Operation.SEND_WITH_IMM, (null(4), mem(4)), (mem(6), null(8)))
@@ -74,6 +74,50 @@ def test_the_text_has_offset_and_values_and_the_bytes_around() -> None:
     expected = CONFORMING.memory[Side.RESPONDER][offset : offset + 6]
     assert "first at offset 1: 0x5a, expected 0x00" in finding.text
     assert f"expected {expected.hex(' ')}" in finding.text
+
+
+def test_the_text_counts_offsets_from_the_start_of_the_segment() -> None:
+    scenario = Scenario(Transport.RC, Operation.SEND, (mem(40),), (mem(40),))
+    layout = plan(scenario)
+    prediction = predict(scenario, layout, "little")
+    memory = bytearray(prediction.after[Side.RESPONDER])
+    start = offset_of(layout.scatter[0])
+    due = bytes(memory[start : start + 40])
+    memory[start + 20 : start + 30] = bytes(10)
+    outcome = Outcome(
+        1,
+        {Side.REQUESTER: completion(prediction.requester), Side.RESPONDER: completion(prediction.responder)},
+        {**prediction.after, Side.RESPONDER: bytes(memory)},
+    )
+    (finding,) = judge(scenario, layout, prediction, outcome)
+    assert finding.text == (
+        f"responder's scatter[0]: 10 of 40 bytes wrong, first at offset 20: 0x00, expected 0x{due[20]:02x}; "
+        f"bytes 12..27 are {due[12:20].hex(' ')}{8 * ' 00'}, expected {due[12:28].hex(' ')}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("scenario", "aspect"),
+    [
+        (Scenario(Transport.RC, Operation.RDMA_WRITE, (null(8),), ()), Aspect.PAYLOAD),
+        (Scenario(Transport.RC, Operation.FETCH_AND_ADD, (), (null(8),)), Aspect.PAYLOAD),
+        (Scenario(Transport.RC, Operation.RDMA_READ, (), (null(8),)), Aspect.SURROUNDINGS),
+    ],
+    ids=str,
+)
+def test_remote_memory_is_payload_unless_it_is_only_read(scenario: Scenario, aspect: Aspect) -> None:
+    layout = plan(scenario)
+    prediction = predict(scenario, layout, "little")
+    assert layout.remote is not None
+    memory = bytearray(prediction.after[Side.RESPONDER])
+    memory[layout.remote.offset] ^= 0xFF
+    completions = {Side.REQUESTER: completion(prediction.requester), Side.RESPONDER: ()}
+    outcome = Outcome(1, completions, {**prediction.after, Side.RESPONDER: bytes(memory)})
+    assert [finding.aspect for finding in judge(scenario, layout, prediction, outcome)] == [aspect]
+
+
+def test_memory_is_every_aspect_that_is_not_about_completions() -> None:
+    assert set(MEMORY) == set(Aspect) - {Aspect.ACCEPTED, Aspect.COMPLETION}
 
 
 def test_a_wrong_status_is_named_with_vendor_err() -> None:
@@ -157,6 +201,10 @@ def test_the_grh_may_be_anything() -> None:
     memory[start + 40] ^= 0xFF
     wrong = replace(outcome, memory={**outcome.memory, Side.RESPONDER: bytes(memory)})
     assert [finding.aspect for finding in judge(scenario, layout, prediction, wrong)] == [Aspect.PAYLOAD]
+    sent = bytearray(prediction.after[Side.REQUESTER])
+    sent[start] ^= 0xFF  # at the same place of the other arena
+    wrong = replace(outcome, memory={**outcome.memory, Side.REQUESTER: bytes(sent)})
+    assert [finding.aspect for finding in judge(scenario, layout, prediction, wrong)] == [Aspect.SURROUNDINGS]
 
 
 def test_a_work_request_is_described_with_all_that_decides_its_path() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from conformance.scenarios import (
     CANARY_OFFSET,
+    TRANSPORT_OPERATIONS,
     Address,
     Operation,
     Plan,
@@ -81,6 +82,17 @@ def test_what_no_work_request_can_be_is_refused(text: str, message: str) -> None
         Scenario.parse(text)
 
 
+def test_each_transport_has_the_operations_of_the_standard() -> None:
+    sends = {Operation.SEND, Operation.SEND_WITH_IMM}
+    writes = {Operation.RDMA_WRITE, Operation.RDMA_WRITE_WITH_IMM}
+    assert {transport: set(operations) for transport, operations in TRANSPORT_OPERATIONS.items()} == {
+        Transport.RC: set(Operation),
+        Transport.XRC: set(Operation),
+        Transport.UC: sends | writes,
+        Transport.UD: sends,
+    }
+
+
 @pytest.mark.parametrize("scenario", [SEND, UD, READ, WRITE, SWAP, TOO_LONG], ids=str)
 def test_regions_cover_the_arena_without_gaps(scenario: Scenario) -> None:
     layout = plan(scenario)
@@ -99,6 +111,17 @@ def test_the_first_canary_is_always_at_the_same_address() -> None:
         first = next(p for p in (*layout.gather, *layout.scatter) if p.segment.null)
         assert first.region is not None
         assert first.region.offset == CANARY_OFFSET
+
+
+def test_segments_follow_one_another_unaligned_with_guards_between_them() -> None:
+    layout = plan(Scenario(Transport.RC, Operation.SEND, (mem(3), mem(5)), (mem(8),)))
+    assert [(region.name, region.offset, region.length) for region in layout.regions(Side.REQUESTER)] == [
+        ("guard", 0, 4096),
+        ("gather[0]", 4096, 3),
+        ("guard", 4099, 64),
+        ("gather[1]", 4163, 5),
+        ("guard", 4168, 64),
+    ]
 
 
 def test_no_byte_of_the_memory_is_zero_before() -> None:
@@ -194,6 +217,7 @@ def test_immediate_data_is_expected_where_it_is_sent() -> None:
     _, prediction = predicted(scenario)
     assert prediction.responder is not None
     assert prediction.responder.imm_data == scenario.imm_data is not None
+    assert scenario.imm_data & 0x80000001 == 0x80000001, "shows both ends of the word"
     assert prediction.responder.byte_len == 4
     assert predicted(SEND)[1].responder.imm_data is None  # type: ignore[union-attr]
 
