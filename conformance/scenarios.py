@@ -500,7 +500,8 @@ def _pieces(places: tuple[Place, ...], length: int) -> Iterator[tuple[Place, int
 
 def predict(scenario: Scenario, layout: Plan, byteorder: Literal["little", "big"]) -> Prediction:
     """What must be in memory and in the completions. `byteorder` is the host's, as atomics work on host words."""
-    before = {side: _fill(layout.regions(side), scenario.seed + salt * 7919) for salt, side in enumerate(Side)}
+    # Half a pattern between the sides: neither has bytes of the other's where those could have gone.
+    before = {side: _fill(layout.regions(side), scenario.seed + salt * 32749) for salt, side in enumerate(Side)}
     after = {side: bytearray(image) for side, image in before.items()}
     unspecified: list[Region] = []
 

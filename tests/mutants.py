@@ -63,7 +63,7 @@ OF_WINDOWS = (
 OF_LINKS = ("no-wr-api", "no-cq-ex", "max-sge-2")
 """Variants that make the suite go another way: around data, memory windows, and what links there are."""
 UNIT_TESTS = {
-    "conformance/scenarios.py": ("tests/test_scenarios.py",),
+    "conformance/scenarios.py": ("tests/test_scenarios.py", "tests/test_outcome.py"),
     "conformance/outcome.py": ("tests/test_outcome.py",),
     "conformance/matrix.py": ("tests/test_matrix.py",),
     "conformance/verbs/bench.py": ("tests/test_bench.py",),

@@ -124,6 +124,15 @@ def test_segments_follow_one_another_unaligned_with_guards_between_them() -> Non
     ]
 
 
+def test_no_stretch_of_memory_is_like_another() -> None:
+    layout, prediction = predicted(Scenario(Transport.RC, Operation.SEND, (mem(64), null(64), mem(64)), (mem(192),)))
+    everything = prediction.before[Side.REQUESTER] + prediction.before[Side.RESPONDER]
+    for side in Side:
+        for region in layout.regions(side):
+            start = bytes(prediction.before[side][region.offset : region.offset + 16])
+            assert everything.count(start) == 1, region
+
+
 def test_no_byte_of_the_memory_is_zero_before() -> None:
     _, prediction = predicted(SEND)
     assert all(0 not in image for image in prediction.before.values())
