@@ -130,11 +130,6 @@ class Role:
         """Is there a null segment in a receive?"""
         return self.operation.consumes_receive and self.null_in is not NullIn.GATHER
 
-    @property
-    def posts_null(self) -> bool:
-        """Is there a null segment in the list that the requester posts?"""
-        return not self.operation.consumes_receive or self.null_in in (NullIn.GATHER, NullIn.BOTH)
-
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -173,6 +168,7 @@ def roles(able: Capabilities) -> tuple[Role, ...]:
     return tuple(
         Role(transport, operation, null_in)
         for transport in able.transports
+        if able.srq or transport is not Transport.XRC
         for operation in TRANSPORT_OPERATIONS[transport]
         if able.atomics or not operation.is_atomic
         for null_in in _sides(transport, operation)

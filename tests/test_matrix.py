@@ -233,4 +233,6 @@ def test_null_segments_take_every_place_that_an_operation_has() -> None:
     assert set(roles(FULL)) == expected
     of_one = set(roles(DEVICES["one SGE"]))
     assert of_one == {role for role in expected if role.null_in is not NullIn.GRH}
+    without_srq = {role for role in expected if role.transport is not Transport.XRC}
+    assert set(roles(DEVICES["no SRQ"])) == without_srq
     assert set(roles(replace(FULL, atomics=False))) == {role for role in expected if not role.operation.is_atomic}
