@@ -142,9 +142,7 @@ class Capabilities:
     max_srq_sge: int
     srq: bool
     atomics: bool
-    wr_api: bool = True
-    cq_ex: bool = True
-    max_msg_sz: int = 1 << 31
+    max_msg_sz: int
 
 
 def capabilities(target: Target) -> Capabilities:
@@ -243,16 +241,14 @@ def sizes(mtu: int) -> tuple[int, ...]:
 
 
 def parameters(able: Capabilities) -> Parameters:
-    posts = tuple(Post) if able.wr_api else (Post.POST_SEND,)
-    polls = tuple(Poll) if able.cq_ex else (Poll.POLL_CQ,)
     return {
         "role": roles(able),
         "size": tuple(size for size in sizes(able.mtu) if size <= able.max_msg_sz),
         "shape": tuple(Shape),
         "address": tuple(Address),
-        "post": posts,
+        "post": tuple(Post),
         "queue": tuple(Queue) if able.srq else (Queue.RQ,),
-        "poll": polls,
+        "poll": tuple(Poll),
     }
 
 

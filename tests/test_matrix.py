@@ -38,7 +38,16 @@ from conformance.scenarios import (
     total,
 )
 
-FULL = Capabilities(tuple(Transport), mtu=1024, max_sge=32, max_sge_rd=16, max_srq_sge=16, srq=True, atomics=True)
+FULL = Capabilities(
+    tuple(Transport),
+    mtu=1024,
+    max_sge=32,
+    max_sge_rd=16,
+    max_srq_sge=16,
+    srq=True,
+    atomics=True,
+    max_msg_sz=1 << 31,
+)
 DEVICES = {
     "full": FULL,
     "one SGE": replace(FULL, max_sge=1, max_sge_rd=1, max_srq_sge=1),
@@ -235,4 +244,5 @@ def test_null_segments_take_every_place_that_an_operation_has() -> None:
     assert of_one == {role for role in expected if role.null_in is not NullIn.GRH}
     without_srq = {role for role in expected if role.transport is not Transport.XRC}
     assert set(roles(DEVICES["no SRQ"])) == without_srq
+    assert set(roles(DEVICES["two SGEs"])) == expected
     assert set(roles(replace(FULL, atomics=False))) == {role for role in expected if not role.operation.is_atomic}

@@ -10,6 +10,7 @@ import pytest
 from conformance.checks import tables
 from conformance.checks.tables import Cases
 from conformance.checks.test_key import remote_operations
+from conformance.matrix import capabilities
 from conformance.scenarios import TRANSPORT_OPERATIONS, Operation, Poll, Post, Queue, Scenario, Segment, Transport
 from tests.rig import target
 
@@ -114,6 +115,10 @@ def test_the_lkey_is_tried_in_each_kind_of_work_request(limits: dict[str, Any]) 
     assert set(kinds) == expected
     assert len(kinds) == len(expected)
     assert all(run.length == (8 if run.operation.is_atomic else 64) for run in made)
+
+
+def test_a_device_that_says_no_sges_for_a_read_takes_one() -> None:
+    assert [capabilities(target(max_sge_rd=number)).max_sge_rd for number in (0, 1, 2)] == [1, 1, 2]
 
 
 def test_a_peer_tries_each_operation_that_names_memory_by_rkey_if_the_device_has_it() -> None:
