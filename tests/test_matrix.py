@@ -35,6 +35,7 @@ from conformance.scenarios import (
     Queue,
     Scenario,
     Transport,
+    segments_id,
     total,
 )
 
@@ -213,6 +214,36 @@ def test_shapes_put_the_null_segment_where_they_say() -> None:
         "unequal": "mnm",
         "full": "nmnmn",
     }
+
+
+@pytest.mark.parametrize(
+    ("size", "lists"),
+    {
+        64: "n64 n50+m14 m13+n36+m15 m13+n51 n19+n14+m15+n16 m13+n20+m15+n16 m1+n2+m61 n60+m1+n1+m1+n1",
+        8: "n8 n5+m3 m2+n2+m4 m2+n6 n5+n1+m1+n1 m1+n5+m1+n1 m1+n2+m5 n4+m1+n1+m1+n1",
+        4: "n4 n2+m2 m1+n2+m1 m1+n3 2*n1+m1+n1 m1+n1+m1+n1 m1+n2+m1 -",
+        3: "n3 n1+m2 m1+n1+m1 m1+n2 - - m1+n1+m1 -",
+        2: "n2 n1+m1 - m1+n1 - - - -",
+        1: "n1 - - - - - - -",
+    }.items(),
+)
+def test_lists_of_each_shape_shrink_with_the_message(size: int, lists: str) -> None:
+    made = [segments(shape, size, Address.CANARY, 5) for shape in Shape]
+    assert [segments_id(each) if each else "-" for each in made] == lists.split()
+
+
+def test_messages_have_the_lengths_at_which_devices_change_their_way() -> None:
+    assert sizes(1024) == (1, 8, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 4096, 65535, 65536, 1048576)
+    assert set(sizes(256)) - set(sizes(1024)) == {255, 256, 257}
+
+
+def test_messages_are_not_longer_than_the_port_takes() -> None:
+    assert {run.length for run in matrix(replace(FULL, max_msg_sz=4096))} == {s for s in sizes(1024) if s <= 4096}
+
+
+@pytest.mark.parametrize(("most", "count"), [(1, 0), (2, 2), (5, 5)])
+def test_a_full_list_has_as_many_segments_as_there_may_be_if_that_is_a_list(most: int, count: int) -> None:
+    assert len(segments(Shape.FULL, 64, Address.CANARY, most) or ()) == count
 
 
 def test_a_row_becomes_its_scenario() -> None:
