@@ -232,6 +232,11 @@ def test_lists_of_each_shape_shrink_with_the_message(size: int, lists: str) -> N
     assert [segments_id(each) if each else "-" for each in made] == lists.split()
 
 
+def test_a_list_may_have_as_many_segments_as_the_device_takes() -> None:
+    assert segments(Shape.LAST, 64, Address.CANARY, 2) is not None
+    assert segments(Shape.LAST, 64, Address.CANARY, 1) is None
+
+
 def test_messages_have_the_lengths_at_which_devices_change_their_way() -> None:
     assert sizes(1024) == (1, 8, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 4096, 65535, 65536, 1048576)
     assert set(sizes(256)) - set(sizes(1024)) == {255, 256, 257}
