@@ -151,6 +151,7 @@ def test_every_value_of_every_dimension_is_there() -> None:
     assert {run.post for run in runs} == set(Post)
     assert {run.poll for run in runs} == set(Poll)
     assert {run.length for run in runs} == set(sizes(1024))
+    assert {run.length for run in runs if run.transport is Transport.UD} == {s for s in sizes(1024) if s <= 1024}
     assert {segment.address for run in runs for segment in run.segments if segment.null} == set(Address)
     assert max(len(run.gather) for run in runs) == 32
 
