@@ -154,6 +154,7 @@ def test_every_value_of_every_dimension_is_there() -> None:
     assert {run.length for run in runs if run.transport is Transport.UD} == {s for s in sizes(1024) if s <= 1024}
     assert {segment.address for run in runs for segment in run.segments if segment.null} == set(Address)
     assert max(len(run.gather) for run in runs) == 32
+    assert max(len(run.scatter) for run in runs if run.transport is Transport.UD) == 16
 
 
 def test_ud_has_the_grh_in_a_null_segment_and_the_payload_in_an_ordinary_one_and_the_reverse() -> None:
