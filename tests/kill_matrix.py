@@ -156,7 +156,7 @@ class Selection:
 
 
 WHOLE = Selection(thin=1, search=40)
-QUICK = Selection(thin=8, search=0)
+QUICK = Selection(thin=12, search=0)
 PROCESSES = 2
 
 

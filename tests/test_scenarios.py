@@ -226,9 +226,16 @@ def test_immediate_data_is_expected_where_it_is_sent() -> None:
     _, prediction = predicted(scenario)
     assert prediction.responder is not None
     assert prediction.responder.imm_data == scenario.imm_data is not None
-    assert scenario.imm_data & 0x80000001 == 0x80000001, "shows both ends of the word"
     assert prediction.responder.byte_len == 4
     assert predicted(SEND)[1].responder.imm_data is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_immediate_data_shows_both_ends_of_its_word(length: int) -> None:
+    scenario = Scenario(Transport.RC, Operation.SEND_WITH_IMM, (null(length),), (mem(length),))
+    assert scenario.imm_data is not None
+    assert scenario.imm_data & 0x80000001 == 0x80000001
+    assert scenario.imm_data < 1 << 32
 
 
 def test_the_control_has_the_same_lengths_and_no_null() -> None:
