@@ -115,6 +115,7 @@ class HighAddressesWrap(Fault):
     touches = (
         "read/zeros",
         "read/mixed-gather",
+        "discard/receive",
         "discard/atomic-result",
         "discard/mixed-scatter",
         "discard/leaves-memory",
@@ -135,6 +136,7 @@ class AddressZeroRefused(Fault):
     touches = (
         "read/zeros",
         "read/mixed-gather",
+        "discard/receive",
         "discard/atomic-result",
         "discard/mixed-scatter",
         "discard/leaves-memory",
@@ -155,6 +157,7 @@ class HighAddressesRefused(Fault):
     touches = (
         "read/zeros",
         "read/mixed-gather",
+        "discard/receive",
         "discard/atomic-result",
         "discard/mixed-scatter",
         "discard/leaves-memory",
@@ -286,6 +289,7 @@ class LkeyRefusedByWrStart(Fault):
         "read/zeros",
         "read/mixed-gather",
         "discard/receive",
+        "discard/read-response",
         "discard/atomic-result",
         "discard/mixed-scatter",
         "discard/leaves-memory",

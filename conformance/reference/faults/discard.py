@@ -94,6 +94,11 @@ class LongReadResponseRefused(Fault):
     """The response of an RDMA READ into a null segment fails at its second packet."""
 
     clause = "discard/read-response"
+    touches = (
+        "read/zeros-after-write",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if transfer.opcode == abi.WR_RDMA_READ and segment.offset + segment.length > self.ports[0].mtu:
@@ -104,7 +109,14 @@ class ReadResponseRefused(Fault):
     """The response of an RDMA READ finds no place in a null segment."""
 
     clause = "discard/read-response"
-    touches = ("read/zeros-after-write", "discard/mixed-scatter", "discard/leaves-memory", "discard/completion")
+    touches = (
+        "allocate/max-length",
+        "allocate/lkey-valid",
+        "read/zeros-after-write",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if transfer.opcode == abi.WR_RDMA_READ:
@@ -200,6 +212,7 @@ class SrqLeak_32(Fault):
     null segments: they are written at the segment's address."""
 
     clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if transfer.srq is not None and not transfer.requester and transfer.length <= 32:
@@ -233,7 +246,10 @@ class LeakAfterFirstMtu(Fault):
     """Only the first packet of a message is discarded."""
 
     clause = "discard/leaves-memory"
-    touches = ("discard/receive",)
+    touches = (
+        "discard/receive",
+        "discard/read-response",
+    )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if segment.offset + segment.length > self.ports[0].mtu:

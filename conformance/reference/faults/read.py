@@ -59,7 +59,11 @@ class ZeroOnlyFirstMtu(Fault):
     """Only the first packet of a message is zeroed."""
 
     clause = "read/zeros"
-    touches = ("read/mixed-gather",)
+    touches = (
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/mixed-scatter",
+    )
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
         mtu = self.ports[0].mtu
@@ -71,7 +75,10 @@ class ZeroOnlyFirstPage(Fault):
     """Only the first page of a segment is zeroed."""
 
     clause = "read/zeros"
-    touches = ("read/mixed-gather",)
+    touches = (
+        "read/zeros-after-write",
+        "read/mixed-gather",
+    )
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
         good = min(segment.length, 4096)
@@ -93,7 +100,11 @@ class SmallSendsInlined(Fault):
     the segment's address."""
 
     clause = "read/zeros"
-    touches = ("read/zeros-after-write",)
+    touches = (
+        "read/zeros-after-write",
+        "read/mixed-gather",
+        "discard/mixed-scatter",
+    )
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
         if transfer.length <= 32:
@@ -213,6 +224,7 @@ class KeepsWhatWasWritten(Fault):
         "read/mixed-gather",
         "discard/mixed-scatter",
         "misuse/rereg-harmless",
+        "misuse/bind-harmless",
         "free/leaves-others",
     )
 
@@ -237,7 +249,15 @@ class ScratchPage(Fault):
     """Behind a null MR there is one page of the device's memory, for all addresses alike: what was written is read."""
 
     clause = "read/zeros-after-write"
-    touches = ("read/zeros", "read/mixed-gather", "discard/mixed-scatter")
+    touches = (
+        "allocate/coexist",
+        "read/zeros",
+        "read/mixed-gather",
+        "discard/mixed-scatter",
+        "misuse/rereg-harmless",
+        "misuse/bind-harmless",
+        "free/leaves-others",
+    )
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -259,10 +279,12 @@ class KeepsReadResponses(KeepsWhatWasWritten):
     """Only what the response of an RDMA READ wrote at an address is read there again."""
 
     touches = (
+        "allocate/coexist",
         "read/zeros",
         "read/mixed-gather",
         "discard/mixed-scatter",
         "misuse/rereg-harmless",
+        "misuse/bind-harmless",
         "free/leaves-others",
     )
 
