@@ -160,11 +160,20 @@ QUICK = Selection(thin=12, search=0)
 PROCESSES = 2
 
 
+def on_fault(name: str) -> tuple[str, ...]:
+    """Options for a run on the device with this fault."""
+    kind = "absent" if FAULTS[name].clause == "allocate/fails-cleanly" else "faults"
+    return f"--providers=tests/kill_matrix_{kind}.yaml", f"--reference-fault={name}"
+
+
+def on_variant(name: str) -> tuple[str, ...]:
+    return "--providers=tests/kill_matrix_variants.yaml", f"--reference-variant={name}"
+
+
 def run_fault(name: str, selection: Selection) -> SuiteRun:
     """The suite on the device with this fault. Of the scenarios for the clause that it breaks, none is left out."""
     fault = FAULTS[name]
-    kind = "absent" if fault.clause == "allocate/fails-cleanly" else "faults"
-    options = ["--enough=2", f"--reference-fault={name}", f"--providers=tests/kill_matrix_{kind}.yaml"]
+    options = ["--enough=2", *on_fault(name)]
     options.append(f"--deselect=conformance/checks/test_free.py::{ONLY_A_KERNEL}")
     if fault.ends_process:
         options += ["-n1", *(f"--scenario={scenario}" for scenario in FATAL_SCENARIOS)]
@@ -176,8 +185,7 @@ def run_fault(name: str, selection: Selection) -> SuiteRun:
 
 
 def run_variant(name: str, selection: Selection) -> SuiteRun:
-    providers = "--providers=tests/kill_matrix_variants.yaml"
-    return run_suite(*OPTIONS, providers, f"--reference-variant={name}", *_selected(selection))
+    return run_suite(*OPTIONS, *on_variant(name), *_selected(selection))
 
 
 def run_unsound(name: str, *more: str) -> SuiteRun:

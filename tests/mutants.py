@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from conformance.reference.faults import FAULTS
-from tests.kill_matrix import CHECKS, SEARCHES
+from tests.kill_matrix import CHECKS, OPTIONS, SEARCHES, on_fault, on_variant
 from tests.suite import ROOT
 
 PROCESSES = 2
@@ -107,7 +107,7 @@ SWAPPED: dict[type, type] = {
 }  # fmt: skip
 
 
-CORRECT = ("--reference", "--search-seed=1", "-p", "tests.thinning", "--thin=8", "--search=3")
+CORRECT = (*OPTIONS, "--thin=8", "--search=3")
 LONGEST = 20
 """Seconds for one run: a mutant that hangs is noticed."""
 
@@ -237,9 +237,9 @@ def changes(node: ast.AST, statement: ast.stmt) -> Iterator[tuple[str, Callable[
     for field in ("body", "orelse", "finalbody"):
         statements = getattr(node, field, None)
         if isinstance(statements, list) and not isinstance(node, ast.ClassDef):
-            for index, statement in enumerate(statements):
-                if isinstance(statement, ast.Raise) or _is_call(statement):
-                    yield f"`{_shown(statement)}` removed", _remover(field, index)
+            for index, inner in enumerate(statements):
+                if isinstance(inner, ast.Raise) or _is_call(inner):
+                    yield f"`{_shown(inner)}` removed", _remover(field, index)
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and len(node.elts) > 1 and isinstance(_load(node), ast.Load):
         for index, element in enumerate(node.elts):
             yield f"`{_shown(element)}` left out of `{_shown(node)}`", _dropper("elts", index)
@@ -331,7 +331,7 @@ def killers(mutant: Mutant) -> Iterator[Run]:
         if (every or fault in _first_of_clause()) and FAULTS[fault].clause.startswith(SHARED[mutant.path]):
             yield _on_fault(check, fault)
     for variant in VARIANTS_OF.get(mutant.path, ()):
-        yield *CORRECT, *_variant(variant), "--thin=32", CHECKS_FOLDER
+        yield *CORRECT, *on_variant(variant), "--thin=32", CHECKS_FOLDER
     for device, broken in UNSOUND.items():
         yield _on_unsound(device, broken)
 
@@ -349,14 +349,10 @@ def _runs_of_checks(checks: tuple[str, ...]) -> Iterator[Run]:
         for fault in INNOCENT.get(check, ()):
             yield *CORRECT, f"--reference-fault={fault}", _nodeid(check)
     for variant in OF_WINDOWS if "test_misuse" in files_of_checks()[checks[0]] else OF_DATA:
-        yield *CORRECT, *_variant(variant), *chosen
+        yield *CORRECT, *on_variant(variant), *chosen
     for device, broken in UNSOUND.items():
         for check in set(broken) & set(checks):
             yield _on_unsound(device, (check,))
-
-
-def _variant(name: str) -> Run:
-    return "--providers=tests/kill_matrix_variants.yaml", f"--reference-variant={name}"
 
 
 def _on_unsound(device: str, checks: tuple[str, ...]) -> Run:
@@ -364,11 +360,9 @@ def _on_unsound(device: str, checks: tuple[str, ...]) -> Run:
 
 
 def _on_fault(check: str, fault: str) -> Run:
-    clause = FAULTS[fault].clause
-    kind = "absent" if clause == "allocate/fails-cleanly" else "faults"
-    wrong = ("--conformance-strict", f"--providers=tests/kill_matrix_{kind}.yaml", f"--reference-fault={fault}")
+    whole = f"--whole={FAULTS[fault].clause}"
     examples = 40 if check in SEARCHES else 0
-    return *CORRECT, *wrong, f"--whole={clause}", f"--search={examples}", _nodeid(check)
+    return *CORRECT, "--conformance-strict", *on_fault(fault), whole, f"--search={examples}", _nodeid(check)
 
 
 @cache

@@ -30,7 +30,7 @@ def target(max_msg_sz: int | None = None, mtu: int | None = None, **limits: Any)
 def wrap(monkeypatch: pytest.MonkeyPatch, name: str, wrapper: Callable[..., Any]) -> None:
     """Have a function called in place of a method of the device, with that method as its first argument."""
     method = getattr(Device, name)
-    monkeypatch.setattr(Device, name, lambda self, *arguments: wrapper(method, self, *arguments))
+    monkeypatch.setattr(Device, name, lambda *arguments, **named: wrapper(method, *arguments, **named))
 
 
 class Calls:
@@ -40,10 +40,10 @@ class Calls:
         self.other, self.first, self.last = other, first, last
         self.count = 0
 
-    def __call__(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    def __call__(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self.count += 1
         chosen = self.first < self.count <= self.last
-        return self.other(method, *arguments) if chosen else method(*arguments)
+        return self.other(method, *arguments, **named) if chosen else method(*arguments, **named)
 
 
 def nothing(*_: Any) -> None:
@@ -55,7 +55,7 @@ def protection_error(*_: Any) -> NoReturn:
 
 
 def refused(number: int) -> Callable[..., None]:
-    def refuse(*_: Any) -> NoReturn:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
         raise Refused(number, "no")
 
     return refuse

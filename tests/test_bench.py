@@ -16,7 +16,7 @@ import pytest
 from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
-from conformance.reference.engine.errors import Nak, Refused
+from conformance.reference.engine.errors import Nak
 from conformance.scenarios import CANARY_OFFSET, LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
 from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 from conformance.verbs.names import e
@@ -187,12 +187,9 @@ def test_what_cannot_be_had_on_a_target_says_why(patch: Patch, number: int, text
     ],
 )
 def test_only_long_lists_may_be_more_than_a_queue_takes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, sges: int, number: int, kind: type[Exception]
+    bench: Bench, patch: Patch, sges: int, number: int, kind: type[Exception]
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise Refused(number, "no")
-
-    monkeypatch.setattr(Device, "create_qp", refuse)
+    patch("create_qp", refused(number))
     with pytest.raises(kind, match="no link rc-rq-post_send-poll_cq of"):
         bench.link(SEND.link, sges)
 
@@ -233,21 +230,15 @@ def test_a_device_that_cannot_do_it_on_ordinary_memory_is_broken(bench: Bench, p
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, BrokenError), (errno.EOPNOTSUPP, LackingError)])
 def test_a_link_that_cannot_be_had_is_tried_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception]
+    bench: Bench, patch: Patch, number: int, kind: type[Exception]
 ) -> None:
-    made = 0
-
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        nonlocal made
-        made += 1
-        raise Refused(number, "no")
-
-    monkeypatch.setattr(Device, "create_qp", refuse)
+    made = Calls(refused(number))
+    patch("create_qp", made)
     for _ in range(2):
         with pytest.raises(kind):
             bench.check(SEND)
         assert not bench.passes_controls(SEND.link)
-    assert made == 1
+    assert made.count == 1
 
 
 def test_what_fails_on_ordinary_memory_too_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:

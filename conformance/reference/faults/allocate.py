@@ -11,7 +11,18 @@ from ..engine import abi
 from ..engine.errors import BadWorkRequest, Refused, WorkError
 from ..engine.memory import MemoryFault
 from ..engine.objects import MR, PD, QP, SRQ, RecvWR, Segment, SendWR, Transfer
-from .base import Fault
+from .base import NEED_AN_LKEY, Fault
+
+USE_ANY_ADDRESS = (
+    "read/zeros",
+    "read/mixed-gather",
+    "discard/receive",
+    "discard/atomic-result",
+    "discard/mixed-scatter",
+    "discard/leaves-memory",
+    "discard/completion",
+)
+"""Clauses whose checks name addresses where no memory is, too."""
 
 
 class AllocFails(Fault):
@@ -112,15 +123,7 @@ class HighAddressesWrap(Fault):
     """The end of a segment is computed in 64 bits: at the top of the address space it is 0, before the start."""
 
     clause = "allocate/max-length"
-    touches = (
-        "read/zeros",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-    )
+    touches = USE_ANY_ADDRESS
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
         mr = super().find_local(transfer, segment, write)
@@ -133,15 +136,7 @@ class AddressZeroRefused(Fault):
     """A segment at address 0 is taken for a missing one."""
 
     clause = "allocate/max-length"
-    touches = (
-        "read/zeros",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-    )
+    touches = USE_ANY_ADDRESS
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
         mr = super().find_local(transfer, segment, write)
@@ -154,15 +149,7 @@ class HighAddressesRefused(Fault):
     """Addresses are checked as signed numbers: the upper half of them is refused."""
 
     clause = "allocate/max-length"
-    touches = (
-        "read/zeros",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-    )
+    touches = USE_ANY_ADDRESS
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
         mr = super().find_local(transfer, segment, write)
@@ -175,15 +162,7 @@ class UnmappedAddressesRefused(Fault):
     """The page of the segment's address is looked up though nothing is to be transferred."""
 
     clause = "allocate/max-length"
-    touches = (
-        "read/zeros",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-    )
+    touches = USE_ANY_ADDRESS
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
         mr = super().find_local(transfer, segment, write)
@@ -331,22 +310,7 @@ class LkeyDiesWithOrdinaryMr(Fault):
     """ibv_dereg_mr of an ordinary MR flushes the PD's cache of keys, and null MRs are only there."""
 
     clause = "allocate/lkey-valid"
-    touches = (
-        "allocate/max-length",
-        "allocate/coexist",
-        "read/zeros",
-        "read/zeros-after-write",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-        "free/no-leak",
-    )
+    touches = (*NEED_AN_LKEY, "allocate/coexist", "free/leaves-others", "free/no-leak")
 
     def dereg_mr(self, mr: MR) -> None:
         super().dereg_mr(mr)
@@ -358,22 +322,7 @@ class LkeyDiesWithOtherPd(Fault):
     """ibv_dealloc_pd invalidates the null lkeys of the device, not only those of the PD."""
 
     clause = "allocate/lkey-valid"
-    touches = (
-        "allocate/max-length",
-        "allocate/coexist",
-        "read/zeros",
-        "read/zeros-after-write",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-        "free/no-leak",
-    )
+    touches = (*NEED_AN_LKEY, "allocate/coexist", "free/leaves-others", "free/no-leak")
 
     def dealloc_pd(self, pd: PD) -> None:
         super().dealloc_pd(pd)
@@ -395,22 +344,7 @@ class SecondAllocKillsFirst(Fault):
     """A new null MR takes the place of the one before it."""
 
     clause = "allocate/coexist"
-    touches = (
-        "allocate/max-length",
-        "allocate/lkey-valid",
-        "read/zeros",
-        "read/zeros-after-write",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-        "free/no-leak",
-    )
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "free/leaves-others", "free/no-leak")
 
     def alloc_null_mr(self, pd: PD) -> MR:
         for mr in [mr for mr in self.lkeys.values() if mr.null]:
@@ -489,22 +423,7 @@ class LkeysPerContext(Fault):
     """Each context counts the lkeys of its null MRs from the same number: they hide one another."""
 
     clause = "allocate/coexist"
-    touches = (
-        "allocate/max-length",
-        "allocate/lkey-valid",
-        "read/zeros",
-        "read/zeros-after-write",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-        "misuse/bind-harmless",
-        "free/leaves-others",
-        "free/no-leak",
-    )
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "free/leaves-others", "free/no-leak")
 
     def new_null_mr(self, pd: PD) -> MR:
         mr = super().new_null_mr(pd)

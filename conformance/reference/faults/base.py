@@ -10,6 +10,20 @@ from ..engine.device import Device
 from ..engine.memory import MemoryFault, Payload, Piece, Zeros
 from ..engine.objects import SGE, Segment
 
+NEED_AN_LKEY = (
+    "allocate/max-length",
+    "read/zeros",
+    "read/zeros-after-write",
+    "read/mixed-gather",
+    "discard/receive",
+    "discard/read-response",
+    "discard/atomic-result",
+    "discard/mixed-scatter",
+    "discard/leaves-memory",
+    "discard/completion",
+    "misuse/bind-harmless",
+)
+"""Clauses that a device cannot keep on a null MR whose lkey is dead."""
 LONGEST_GARBAGE = 1 << 20
 """Bytes: more would need the memory for them."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..engine import abi
 from ..engine.errors import Refused
 from ..engine.objects import MR, PD, Segment, Transfer
-from .base import Fault
+from .base import NEED_AN_LKEY, Fault
 
 
 class DeregFails(Fault):
@@ -58,21 +58,7 @@ class DeregFreesOtherContexts(Fault):
     """Freeing a null MR frees those of the other contexts of the device."""
 
     clause = "free/leaves-others"
-    touches = (
-        "allocate/max-length",
-        "allocate/lkey-valid",
-        "allocate/coexist",
-        "read/zeros",
-        "read/zeros-after-write",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-        "misuse/bind-harmless",
-    )
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist")
 
     def free_null_mr(self, mr: MR) -> None:
         super().free_null_mr(mr)
@@ -97,21 +83,7 @@ class DeregFreesPrevious(Fault):
     list."""
 
     clause = "free/leaves-others"
-    touches = (
-        "allocate/max-length",
-        "allocate/lkey-valid",
-        "allocate/coexist",
-        "read/zeros",
-        "read/zeros-after-write",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-        "misuse/bind-harmless",
-    )
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist")
 
     def free_null_mr(self, mr: MR) -> None:
         before = [key for key, other in self.lkeys.items() if other.null and other.pd is mr.pd and key < mr.lkey]
@@ -147,21 +119,7 @@ class DeregFreesOthers(Fault):
     """Freeing one null MR frees all of the device: they share a reference that nobody counts."""
 
     clause = "free/leaves-others"
-    touches = (
-        "allocate/max-length",
-        "allocate/lkey-valid",
-        "allocate/coexist",
-        "read/zeros",
-        "read/zeros-after-write",
-        "read/mixed-gather",
-        "discard/receive",
-        "discard/read-response",
-        "discard/atomic-result",
-        "discard/mixed-scatter",
-        "discard/leaves-memory",
-        "discard/completion",
-        "misuse/bind-harmless",
-    )
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist")
 
     def free_null_mr(self, mr: MR) -> None:
         super().free_null_mr(mr)
