@@ -119,9 +119,9 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _write(path: Path | None, text: str) -> None:
-    from conformance.report import document, recorder
+    from conformance.report import document, files
 
-    if path is not None and (problem := recorder.write_text(path, text)):
+    if path is not None and (problem := files.write_text(path, text)):
         raise document.DocumentError(problem)
 
 

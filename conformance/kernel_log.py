@@ -16,15 +16,12 @@ next check, and one that comes while everything is closed, after the last check 
 
 import os
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import NamedTuple
 
 from conformance.kernel import MODULE_NAMES, SYSFS
-from conformance.report.results import CLAUSE, KERNEL_LOG, SCENARIO, TARGET
 from conformance.scenarios import Scenario
 from conformance.verdicts import Verdict
 
@@ -116,7 +113,14 @@ def _words(text: str) -> set[str]:
     return {*re.findall(r"\w+", text), *(word.strip(":,()[]") for word in text.split())}
 
 
-def verdict_of(lines: Sequence[Line], driver: str, own: Collection[str], provokes: bool) -> tuple[Verdict, str] | None:
+class Saying(NamedTuple):
+    """What the kernel's lines come to, and why."""
+
+    verdict: Verdict
+    why: str
+
+
+def verdict_of(lines: Sequence[Line], driver: str, own: Collection[str], provokes: bool) -> Saying | None:
     """The verdict that the kernel's lines come to, and why; None if they do not decide anything.
 
     `own`: the device's names. `provokes`: the check provokes errors.
@@ -125,14 +129,18 @@ def verdict_of(lines: Sequence[Line], driver: str, own: Collection[str], provoke
     splat = next((line for line in lines if SPLAT.search(line.text)), None)
     if splat is not None:
         if any(_is_in(line.text, driver_names | CORE_MODULES) for line in lines):
-            return Verdict.FAIL, f"the kernel reports a fault in {driver}'s driver or the RDMA core: {splat.text}"
-        return Verdict.BROKEN, f"the kernel reports a fault, not in {driver}'s driver or the RDMA core: {splat.text}"
+            return Saying(
+                Verdict.FAIL, f"the kernel reports a fault in {driver}'s driver or the RDMA core: {splat.text}"
+            )
+        return Saying(
+            Verdict.BROKEN, f"the kernel reports a fault, not in {driver}'s driver or the RDMA core: {splat.text}"
+        )
     error = next(
         (line for line in lines if line.level <= ERR and not _words(line.text).isdisjoint(driver_names | set(own))),
         None,
     )
     if error is not None and not provokes:
-        return Verdict.BROKEN, f"{driver}'s driver reports an error: {error.text}"
+        return Saying(Verdict.BROKEN, f"{driver}'s driver reports an error: {error.text}")
     return None
 
 
@@ -152,82 +160,3 @@ def provokes_errors(clause: str, scenario: str) -> bool:
 def shown(lines: list[Line]) -> str:
     more = [f"... and {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
     return "\n".join([*map(str, lines[:MOST_LINES]), *more])
-
-
-class Watcher:
-    """A pytest plugin that attaches the kernel's lines to checks, and lets them decide.
-
-    `targets`: id -> (device, driver). `controller`: checks run in other processes of this machine, which have a watcher
-    each; left for this one are those that died.
-    """
-
-    def __init__(self, targets: dict[str, tuple[str, str]], controller: bool, path: Path = KMSG) -> None:
-        self._targets = targets
-        self._controller = controller
-        self._names = {device: names_of_device(device) for device, _ in targets.values()}
-        self._is_last = False
-        self._log: KernelLog | None = None
-        try:
-            self._log = KernelLog(path)
-        except OSError as error:
-            self.header = f"kernel log: not watched, {path}: {error.strerror} (it takes root or CAP_SYSLOG)"
-        else:
-            self.header = "kernel log: watched, each check has what the kernel says while it runs"
-
-    def pytest_report_header(self) -> str:
-        return self.header
-
-    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
-        self._is_last = nextitem is None
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        report = yield
-        if call.when != "teardown" or self._is_last:  # what comes between two checks is left to the second
-            item.user_properties += self._attach(report)
-        return report
-
-    def pytest_runtest_logreport(self) -> None:
-        """What came while a check ran whose worker lives is that worker's to attach."""
-        if self._controller and self._log:
-            self._log.read()
-
-    @pytest.hookimpl(trylast=True, optionalhook=True)
-    def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
-        self._attach(report)
-
-    def _attach(self, report: pytest.TestReport) -> list[tuple[str, Any]]:
-        """Add what the kernel said to the report of a check, and its verdict; returns the properties added."""
-        known = {name: str(value) for name, value in report.user_properties}
-        if self._log is None or known.get(TARGET) not in self._targets or CLAUSE not in known:
-            return []
-        device, driver = self._targets[known[TARGET]]
-        others = frozenset().union(*(names for name, names in self._names.items() if name != device))
-        lines = [line for line in self._log.read() if about(line, self._names[device], others)]
-        if not lines:
-            return []
-        report.sections.append(("kernel log", shown(lines)))
-        added: list[tuple[str, Any]] = [(KERNEL_LOG, shown(lines))]
-        report.user_properties += added
-        provokes = provokes_errors(known[CLAUSE], known.get(SCENARIO, ""))
-        decided = verdict_of(lines, driver, self._names[device], provokes)
-        if decided is not None:
-            _decide(report, *decided)
-        return added
-
-    def pytest_unconfigure(self) -> None:
-        if self._log:
-            self._log.close()
-
-
-def _decide(report: pytest.TestReport, verdict: Verdict, why: str) -> None:
-    """A FAIL stands whatever else the check came to; BROKEN does not take one back."""
-    if report.failed and verdict is Verdict.BROKEN:
-        return
-    text = f"=> {why}"
-    report.longrepr = f"{report.longreprtext}\n{text}" if report.failed else text
-    report.outcome = "failed"
-    if report.when != "teardown":
-        report.when = "call" if verdict is Verdict.FAIL else "setup"

@@ -7,29 +7,48 @@ from conformance.scenarios import Scenario
 
 
 class Verdict(Enum):
-    PASS = "PASS"
-    FAIL = "FAIL"
-    """the device breaks the clause"""
-    BROKEN = "BROKEN"
-    """the rig, not the device: port down, no GID, or the control on ordinary memory does not pass"""
+    """From the least that a check can say to the worst."""
+
     SKIPPED = "SKIPPED"
     """the device lacks what the check needs; the reason says what"""
-    WAIVED = "WAIVED"
-    """a known failure that providers.yaml lists"""
     OBSERVED = "OBSERVED"
     """recorded, not judged"""
+    PASS = "PASS"
+    WAIVED = "WAIVED"
+    """a known failure that providers.yaml lists"""
+    BROKEN = "BROKEN"
+    """the rig, not the device: port down, no GID, or the control on ordinary memory does not pass"""
+    FAIL = "FAIL"
+    """the device breaks the clause"""
+
+
+_FROM_LEAST = tuple(Verdict)
+
+
+def worse_of(*verdicts: Verdict) -> Verdict:
+    """The one of them that decides. Raises ValueError for none."""
+    return max(verdicts, key=_FROM_LEAST.index)
 
 
 class Failure(AssertionError):
-    """The device breaks a clause: FAIL. The text is the whole proof; `scenario` shows it again, if there is one."""
+    """The device breaks a clause: FAIL. The text is the whole proof.
+
+    `scenario` is the work request that was run, if it was one; `shown_by_scenario`: alone it shows the failure again.
+    """
+
+    def __init__(self, text: str, scenario: Scenario | None = None, shown_by_scenario: bool = True) -> None:
+        super().__init__(text)
+        self.scenario = scenario
+        self.shown_by_scenario = shown_by_scenario
+
+
+class BrokenError(Exception):
+    """The rig does not allow a verdict: BROKEN, which pytest shows as an error. `scenario` is what was run, if anything
+    was."""
 
     def __init__(self, text: str, scenario: Scenario | None = None) -> None:
         super().__init__(text)
         self.scenario = scenario
-
-
-class BrokenError(Exception):
-    """The rig does not allow a verdict: BROKEN, which pytest shows as an error."""
 
 
 class LackingError(Exception):

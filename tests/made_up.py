@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.report.document import Circumstances, Library, Machine, Report, Run, TargetFacts, report_of
-from conformance.report.results import Result
+from conformance.results import Result
 from conformance.verdicts import Verdict
 
 SCENARIO = "rc-send-m72-n64+m8-srq-post_send-poll_cq"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from conformance.report.results import CLAUSE, NOTE, TARGET
+from conformance.session.properties import CLAUSE, NOT_MET, TARGET
 
 ROOT = Path(__file__).parent.parent
 CHECKS = "conformance/checks"
@@ -59,5 +59,5 @@ def _case(element: ElementTree.Element) -> Case:
         if child is not None:
             waived = child.get("type") == "pytest.xfail"
             verdict, text = "WAIVED" if waived else name, f"{child.get('message', '')}\n{child.text or ''}"
-    clause, target, note = (properties.get(name, "") for name in (CLAUSE, TARGET, NOTE))
+    clause, target, note = (properties.get(name, "") for name in (CLAUSE, TARGET, NOT_MET))
     return Case(element.get("name", ""), clause, target, verdict, text, note)

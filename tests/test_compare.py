@@ -11,11 +11,11 @@ from conformance.report import compare, document, html
 from conformance.report.compare import Kind
 from conformance.report.document import DocumentError, Report, report_of
 from conformance.report.merge import merge
-from conformance.report.results import Result
+from conformance.results import Result
 from conformance.verdicts import Verdict
 from tests.made_up import report, result, run, target
 
-PASS, FAIL, BROKEN, SKIPPED, WAIVED, OBSERVED = Verdict
+SKIPPED, OBSERVED, PASS, WAIVED, BROKEN, FAIL = Verdict
 
 
 def of(verdict: Verdict | None) -> tuple[Result, ...]:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from conformance import kernel_log
-from conformance.kernel_log import KernelLog, Line, Watcher, about, names_of_device, parse, verdict_of
-from conformance.report.results import CLAUSE, KERNEL_LOG, TARGET, result_of
+from conformance.kernel_log import KernelLog, Line, about, names_of_device, parse, verdict_of
+from conformance.results import Result
+from conformance.session.kernel_log import Watcher
+from conformance.session.properties import CLAUSE, KERNEL_LOG, TARGET, carry, result_of
 from conformance.verdicts import Verdict
 
 OWN = frozenset({"rxe0"})
@@ -127,8 +129,14 @@ def test_keys_misuse_and_messages_that_are_too_long_provoke_errors() -> None:
 
 
 def report(outcome: Any = "passed", when: Any = "call", text: str | None = None, **more: str) -> pytest.TestReport:
+    """A check's report as it is when the kernel's lines are looked at: with a result, if its phase decides anything."""
     properties = {CLAUSE: "read/zeros", TARGET: "rxe0/1", **more}
-    return pytest.TestReport("check", ("", 0, ""), {}, outcome, text, when, user_properties=list(properties.items()))
+    made = pytest.TestReport("check", ("", 0, ""), {}, outcome, text, when, user_properties=list(properties.items()))
+    if when == "call" or outcome != "passed":
+        failed = Verdict.FAIL if when == "call" else Verdict.BROKEN
+        verdict = {"passed": Verdict.PASS, "skipped": Verdict.SKIPPED, "failed": failed}[outcome]
+        carry(made, Result("check", "read/zeros", "rxe0/1", verdict, text or "", more.get("scenario", "")))
+    return made
 
 
 def attach(log: Path, made: pytest.TestReport, *texts: str, level: int = 6) -> pytest.TestReport:

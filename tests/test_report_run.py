@@ -14,9 +14,10 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from conformance.report import recorder
+from conformance.report import files
 from conformance.report.document import CIRCUMSTANCES, json_schema, load
-from conformance.report.results import Results, result_of
+from conformance.session import recorder
+from conformance.session.properties import carry
 from conformance.verdicts import Verdict
 from tests.made_up import GID, report, result, run
 from tests.suite import ROOT, run_suite
@@ -80,7 +81,7 @@ def test_a_file_in_the_place_of_the_folder_leaves_the_verdict_and_fails_the_run(
 def test_a_full_disk_leaves_the_old_report_and_the_others(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("old")
     (tmp_path / "results.json.new").symlink_to("/dev/full")
-    problems = recorder.write(report(result()), tmp_path, tmp_path / "x.ktap", anonymize=False)
+    problems = files.write(report(result()), tmp_path, tmp_path / "x.ktap", anonymize=False)
     assert problems == [f"{tmp_path}/results.json: cannot be written: No space left on device"]
     assert (tmp_path / "results.json").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"results.json", "junit.xml", "report.html", "x.ktap"}
@@ -127,19 +128,12 @@ def node(spec: dict[str, Any], circumstances: str = "") -> Any:
     ],
 )
 def test_results_of_another_host_name_it(spec: dict[str, Any], host: str) -> None:
-    passed = pytest.TestReport(
-        "t.py::test_a[ref0/1]",
-        ("t.py", 1, "test_a"),
-        {},
-        "passed",
-        None,
-        "call",
-        user_properties=[("clause", "free/succeeds"), ("target", "ref0/1")],
-    )
+    passed = pytest.TestReport("t.py::test_a[ref0/1]", ("t.py", 1, "test_a"), {}, "passed", None, "call")
+    carry(passed, result())
     vars(passed)["node"] = node(spec)  # as pytest-xdist does
-    found = result_of(passed)
-    assert found is not None
-    assert found.target == f"{host}ref0/1"
+    recording = recorder.Recorder()
+    recording.pytest_runtest_logreport(passed)
+    assert [each.target for each in recording.results] == [f"{host}ref0/1"]
 
 
 def test_each_host_has_a_run_of_its_own() -> None:
@@ -147,8 +141,8 @@ def test_each_host_has_a_run_of_its_own() -> None:
     recording = recorder.Recorder()
     recording.pytest_testnodedown(node({"popen": True}))
     recording.pytest_testnodedown(node({"ssh": "lab2"}, CIRCUMSTANCES.dump_json(there).decode()))
-    gathered = Results([result(), result(target="lab2:ref0/1")])
-    first, second = recording.report(here, gathered, exit_status=0, stopped=False).runs
+    recording.results += [result(), result(target="lab2:ref0/1")]
+    first, second = recording.report(here, exit_status=0, stopped=False).runs
     assert (first.circumstances.label, [each.target for each in first.results]) == ("lab1", ["ref0/1"])
     assert (second.circumstances.label, [each.target for each in second.results]) == ("lab2", ["lab2:ref0/1"])
     assert [each.id for each in second.circumstances.targets] == ["lab2:ref0/1"]

@@ -11,10 +11,11 @@ import pytest
 from conformance import config
 from conformance.config import Waiver
 from conformance.inventory import Target
-from conformance.report.results import Result
+from conformance.results import Result
+from conformance.session.waivers import Waivers
 from conformance.verbs.devices import Device, Port
 from conformance.verdicts import Verdict
-from conformance.waivers import Review, Standing, Waivers, covers, fits, review
+from conformance.waivers import Review, Standing, covers, fits, review
 from tests.suite import SuiteRun, run_suite
 
 PORT = Port(1, "ACTIVE", "INFINIBAND", 7, 4096, 1 << 30, ())

@@ -8,7 +8,6 @@ import pytest
 
 from conformance.checks import tables
 from conformance.outcome import Aspect
-from conformance.report.results import NOTE, OBSERVED
 from conformance.scenarios import Operation, Scenario, mem, null
 from conformance.verbs.bench import Bench
 from conformance.verdicts import Failure, LackingError
@@ -27,7 +26,7 @@ PATHS = {
 @pytest.mark.clause("bypass/no-slower")
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 def test_it_is_not_slower_than_ordinary_memory(
-    bench: Bench, path: Scenario, strict: bool, record: Callable[[str, str], None]
+    bench: Bench, path: Scenario, observe: Callable[[str], None], not_met: Callable[[Failure], None]
 ) -> None:
     """Rounds on null and on ordinary memory alternate, so that both see the same machine."""
     ordinary = path.on_ordinary_memory()
@@ -38,8 +37,6 @@ def test_it_is_not_slower_than_ordinary_memory(
     rounds = [(bench.seconds(path, REPEAT), bench.seconds(ordinary, REPEAT)) for _ in range(ROUNDS)]
     ratio = median(null_seconds / memory_seconds for null_seconds, memory_seconds in rounds)
     text = f"{path.operation.name} of {LENGTH} bytes takes {ratio:.2f} times as long as on ordinary memory"
-    record(OBSERVED, text)
+    observe(text)
     if ratio > SLOWER:
-        if strict:
-            raise Failure(f"{bench.where}\n=> {text}\nscenario: {path}")
-        record(NOTE, "not met")
+        not_met(Failure(f"{bench.where}\n=> {text}\nscenario: {path}", path, shown_by_scenario=False))

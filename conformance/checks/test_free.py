@@ -95,7 +95,8 @@ def _free_among_ordinary(bench: Bench) -> None:
     for rkey, scenario in product((arena.rkey, mr.rkey), ORDINARY):
         run = bench.run(scenario, rkey=rkey)
         if run.findings:
-            raise Failure(f"after two null MRs were freed, rkey {rkey:#x}:\n{bench.text(run, run.findings)}")
+            text = f"after two null MRs were freed, rkey {rkey:#x}:\n{bench.text(run, run.findings)}"
+            raise Failure(text, scenario, shown_by_scenario=False)
     try:
         mr.close()
     except PyverbsRDMAError as error:

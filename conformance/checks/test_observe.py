@@ -6,13 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from conformance.checks import tables
-from conformance.report.results import OBSERVED
 from conformance.scenarios import Operation, Scenario, mem, null
 from conformance.verbs.bench import Bench, Run
 from conformance.verbs.closing import close, never_collect
 from conformance.verbs.null_mr import NullMR
 
-Record = Callable[[str, str], None]
+Observe = Callable[[str], None]
 
 WRITE = tables.rc(Operation.RDMA_WRITE, [mem(64)], ())
 READ = tables.rc(Operation.RDMA_READ, (), [mem(64)])
@@ -37,44 +36,44 @@ def ending(run: Run) -> str:
 
 
 @pytest.mark.clause("observe/fields")
-def test_fields_of_the_mr(bench: Bench, record: Record) -> None:
-    record(OBSERVED, str(bench.null_mr.fields))
+def test_fields_of_the_mr(bench: Bench, observe: Observe) -> None:
+    observe(str(bench.null_mr.fields))
 
 
 @pytest.mark.clause("observe/lkey-as-rkey")
 @pytest.mark.parametrize("scenario", [WRITE, READ], ids=["write", "read"])
-def test_lkey_used_as_a_remote_key(bench: Bench, scenario: Scenario, record: Record) -> None:
+def test_lkey_used_as_a_remote_key(bench: Bench, scenario: Scenario, observe: Observe) -> None:
     bench.control(scenario.link)
     run = bench.run(scenario, rkey=bench.null_mr.lkey)
-    record(OBSERVED, f"{scenario.operation.name} with the lkey as rkey: {ending(run)}")
+    observe(f"{scenario.operation.name} with the lkey as rkey: {ending(run)}")
 
 
 @pytest.mark.clause("observe/other-pd")
-def test_lkey_on_a_queue_pair_of_another_pd(bench: Bench, record: Record) -> None:
+def test_lkey_on_a_queue_pair_of_another_pd(bench: Bench, observe: Observe) -> None:
     sibling = bench.sibling()
     try:
         run = sibling.run(tables.reading(Operation.SEND, [null(64)]), lkey=bench.null_mr.lkey)
-        record(OBSERVED, f"SEND from it on a QP of another PD: {ending(run)}")
+        observe(f"SEND from it on a QP of another PD: {ending(run)}")
     finally:
         sibling.close()
 
 
 @pytest.mark.clause("observe/use-after-free")
-def test_lkey_after_dereg(bench: Bench, record: Record) -> None:
+def test_lkey_after_dereg(bench: Bench, observe: Observe) -> None:
     null_mr = NullMR(bench.pd)
     lkey = null_mr.lkey
     close(null_mr)
     run = bench.run(tables.reading(Operation.SEND, [null(64)]), lkey=lkey)
-    record(OBSERVED, f"SEND from it after ibv_dereg_mr: {ending(run)}")
+    observe(f"SEND from it after ibv_dereg_mr: {ending(run)}")
 
 
 @pytest.mark.clause("observe/pd-with-live-mr")
-def test_dealloc_pd_with_a_live_null_mr(bench: Bench, record: Record) -> None:
+def test_dealloc_pd_with_a_live_null_mr(bench: Bench, observe: Observe) -> None:
     sibling = bench.sibling()
     null_mr = ClingingNullMR(sibling.pd)
     sibling.close_traffic()
     error = sibling.dealloc_pd()
-    record(OBSERVED, f"ibv_dealloc_pd while a null MR lives: {error or 'succeeds'}")
+    observe(f"ibv_dealloc_pd while a null MR lives: {error or 'succeeds'}")
     if error is None:  # what dereg does with an MR whose PD is gone is not for this process to find out
         never_collect(null_mr)
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.report.document import Report
 from conformance.report.junit import summary
-from conformance.report.results import Result
+from conformance.results import Result
 from conformance.verdicts import Verdict
 
 EXAMPLES = 3

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from conformance.report.results import Result
+from conformance.results import Result
 
 FORMAT = "null-mr-conformance"
 VERSION = 1

@@ -15,8 +15,8 @@ from conformance.clauses import BY_ID, CLAUSES
 from conformance.report.compare import REGRESSIONS, Change, Comparison, Kind
 from conformance.report.document import Report, Run, TargetFacts
 from conformance.report.junit import summary
-from conformance.report.results import Result
-from conformance.report.terminal import overall
+from conformance.report.terminal import COLUMNS, overall
+from conformance.results import Result
 from conformance.scenarios import Operation, Poll, Post, Queue, Scenario, Segment, Transport
 from conformance.verdicts import Verdict
 
@@ -144,7 +144,7 @@ def render(report: Report, folder: Path | None = None, clean: Callable[[str], st
         matrix=_matrix(by_clause, targets),
         coverage=list(_coverage(by_target)),
         remarks=[(verdict, _remarks(results, verdict)) for verdict in _REMARKED],
-        Verdict=Verdict,
+        columns=COLUMNS,
         vendor=_vendor,
         duration=duration,
         run_facts=run_facts,

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from xml.etree import ElementTree
 
 from conformance.report.document import Report, Run
-from conformance.report.results import Result
+from conformance.results import Result
 from conformance.verdicts import Verdict
 
 # XML 1.0 has no way to write these.

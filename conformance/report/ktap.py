@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from conformance.report.document import Report
 from conformance.report.junit import summary
-from conformance.report.results import Result
+from conformance.results import Result
 from conformance.verdicts import Verdict
 
 

@@ -12,7 +12,6 @@ from pyverbs.device import Context
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from conformance.containment import limit, watch
 from conformance.inventory import Target
 from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
 from conformance.scenarios import (
@@ -44,6 +43,7 @@ from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena, Unmapped
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR, errno_name
 from conformance.verdicts import BrokenError, Failure, LackingError
+from conformance.watch import limit, watch
 
 CONTROL_LENGTH = 64
 FEW_SGES = 4
@@ -210,7 +210,8 @@ class Bench:
             return problem
         if not run.findings:
             return None
-        return BrokenError(f"the control, ordinary memory only, does not pass\n{self.text(run, run.findings)}")
+        text = self.text(run, run.findings)
+        return BrokenError(f"the control, ordinary memory only, does not pass\n{text}", scenario)
 
     def passes_controls(self, kind: LinkKind) -> bool:
         """Does the device have this kind of link, and do all its operations pass on ordinary memory?"""
@@ -242,7 +243,8 @@ class Bench:
         control = self._run_till_arrival(scenario.on_ordinary_memory())
         if control.about(*aspects):
             broken = "the same work request fails on ordinary memory too"
-            raise BrokenError(f"{broken}\n{self.text(control, control.findings)}\nWith the null MR:\n{text}")
+            ordinary = self.text(control, control.findings)
+            raise BrokenError(f"{broken}\n{ordinary}\nWith the null MR:\n{text}", control.scenario)
         raise Failure(f"{text}\ncontrol: the same work request on ordinary memory ends as it must", scenario)
 
     def _run_till_arrival(self, scenario: Scenario, lkey: int | None = None) -> Run:
@@ -294,7 +296,7 @@ class Bench:
         run = self.run(scenario, rkey=rkey, address=address, refused=statuses)
         findings = tuple(found for found in run.findings if found.aspect is not Aspect.COMPLETION)
         if run.outcome.refusal is None and findings:
-            raise Failure(f"{words} ({rkey:#x}):\n{self.text(run, findings)}")
+            raise Failure(f"{words} ({rkey:#x}):\n{self.text(run, findings)}", scenario, shown_by_scenario=False)
 
     def run(
         self,

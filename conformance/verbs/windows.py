@@ -105,7 +105,7 @@ def control(bench: Bench, mw_type: int) -> None:
                 run = bench.run(scenario, rkey=rkeys[ASKED])
                 if run.findings:
                     text = f"ordinary memory is not reached by an MW {TYPES[mw_type]} bound to it"
-                    raise BrokenError(f"{text}\n{bench.text(run, run.findings)}")
+                    raise BrokenError(f"{text}\n{bench.text(run, run.findings)}", run.scenario)
     except Failure as failure:
         raise BrokenError(f"on ordinary memory: {failure}") from None
     finally:

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""How a check ends: the one place where an exception, a death, the kernel's words or a waiver become a verdict.
+
+A verdict is data that the check's report carries. What pytest shows and counts follows from it: FAIL is a failure,
+BROKEN an error (which is what pytest makes of a failing set-up), WAIVED an expected failure.
+"""
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+
+from conformance.clauses import BY_ID, Level
+from conformance.kernel_log import Saying
+from conformance.outcome import describe
+from conformance.results import Result
+from conformance.scenarios import Scenario, plan
+from conformance.session.properties import (
+    CLAUSE,
+    KERNEL_LOG,
+    NOT_MET,
+    OBSERVED,
+    REPRODUCER,
+    SCENARIO,
+    TARGET,
+    carry,
+    clause_of,
+    properties_of,
+    result_of,
+)
+from conformance.session.reproducers import leave_reproducer
+from conformance.verdicts import BrokenError, Failure, LackingError, Verdict, worse_of
+from conformance.watch import Death
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """What a device lacks skips the check, and so does another null MR that it does not give, but where that is what
+    the clause is about; an exception inside the reference device breaks it.
+    """
+    from conformance.verbs.null_mr import NullMRError
+
+    clause = clause_of(pyfuncitem)
+    try:
+        return (yield)
+    except (LackingError, NullMRError) as reason:
+        if clause is None:  # a test of the suite itself, which nothing lets off
+            raise
+        if isinstance(reason, NullMRError) and clause.startswith("allocate/"):
+            raise
+        pytest.skip(str(reason))
+    finally:
+        _raise_errors_of_reference()
+
+
+def _raise_errors_of_reference() -> None:
+    from conformance import reference
+
+    errors = reference.take_errors()
+    if errors:
+        raise BrokenError("an exception inside the reference device:\n" + "\n".join(map(str, errors)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A check shows the text of its failure and not our code."""
+    report = yield
+    clause = clause_of(item)
+    if clause is None:
+        return report
+    error = call.excinfo.value if call.excinfo is not None else None
+    if call.excinfo is not None and isinstance(error, (BrokenError, Failure)):
+        report.longrepr = item._repr_failure_py(call.excinfo, style="value")
+        if error.scenario is not None and SCENARIO not in properties_of(report):
+            report.user_properties.append((SCENARIO, str(error.scenario)))  # that of a search, for instance
+    if isinstance(error, Failure) and error.scenario is not None and error.shown_by_scenario:
+        leave_reproducer(report, item.config, error.scenario, str(error))
+    verdict = _verdict(report, clause, error)
+    if verdict is not None:
+        _end(report, verdict, _text(report))
+    return report
+
+
+def _verdict(report: pytest.TestReport, clause: str, error: BaseException | None) -> Verdict | None:
+    """What a phase of a check comes to; None if it decides nothing."""
+    if report.skipped:
+        return Verdict.SKIPPED
+    if report.failed:
+        # Of anything but a Failure nobody said that the device is to blame.
+        return Verdict.FAIL if report.when == "call" and isinstance(error, Failure) else Verdict.BROKEN
+    if report.when != "call":
+        return None
+    is_open = BY_ID[clause].level is Level.OBSERVE or NOT_MET in properties_of(report)
+    return Verdict.OBSERVED if is_open else Verdict.PASS
+
+
+def _text(report: pytest.TestReport) -> str:
+    """The failure, the reason of a skip, or what was observed."""
+    if report.failed:
+        return report.longreprtext
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return properties_of(report).get(OBSERVED, "")
+
+
+def _end(report: pytest.TestReport, verdict: Verdict, text: str) -> None:
+    """Let a report carry this verdict, and pytest show it. An error of a teardown is one to pytest as it is."""
+    properties = properties_of(report)
+    if verdict in (Verdict.FAIL, Verdict.BROKEN):
+        report.outcome = "failed"
+        if report.when != "teardown":
+            report.when = "call" if verdict is Verdict.FAIL else "setup"
+    carry(
+        report,
+        Result(
+            nodeid=report.nodeid,
+            clause=properties[CLAUSE],
+            target=properties[TARGET],
+            verdict=verdict,
+            text=text,
+            scenario=properties.get(SCENARIO, ""),
+            seconds=round(report.duration, 4),
+            reproducer=properties.get(REPRODUCER, ""),
+            kernel_log=properties.get(KERNEL_LOG, ""),
+        ),
+    )
+
+
+def die(report: pytest.TestReport, config: pytest.Config, death: Death) -> None:
+    """The check that killed its process: the report that xdist made of it becomes a FAIL of its clause."""
+    step = death.step
+    report.when = "call"
+    report.user_properties = [(CLAUSE, step.clause), (TARGET, step.target)]
+    report.longrepr = text = f"{step.target}\n{in_words(death)}"
+    if step.scenario:
+        report.user_properties.append((SCENARIO, step.scenario))
+        leave_reproducer(report, config, Scenario.parse(step.scenario), text)
+    _end(report, Verdict.FAIL, text)
+
+
+def in_words(death: Death) -> str:
+    """A death with the scenario that was run, if there was one."""
+    text = "\n".join((f"=> {death.ending}", "Python stack, innermost call first:", *death.frames))
+    if not death.step.scenario:
+        return text
+    scenario = Scenario.parse(death.step.scenario)
+    return f"{describe(scenario, plan(scenario), {})}\n{text}\nscenario: {scenario}"
+
+
+def hear_kernel(report: pytest.TestReport, lines: str, saying: Saying | None) -> None:
+    """Attach what the kernel said while a check ran, and let it decide: nothing takes a FAIL back, and what came when
+    the check was over is no FAIL.
+    """
+    report.sections.append(("kernel log", lines))
+    report.user_properties.append((KERNEL_LOG, lines))
+    result = result_of(report)
+    if saying is None or (report.failed and saying.verdict is Verdict.BROKEN):
+        if result is not None:
+            carry(report, replace(result, kernel_log=lines))
+        return
+    verdict = saying.verdict if result is None else worse_of(result.verdict, saying.verdict)
+    text = f"=> {saying.why}"
+    if report.failed and result is not None:
+        text = f"{result.text}\n{text}"
+    report.longrepr = text
+    _end(report, Verdict.BROKEN if report.when == "teardown" else verdict, text)
+
+
+def waive(report: pytest.TestReport, why: str) -> None:
+    """A FAIL that a waiver covers becomes what pytest knows as an expected failure."""
+    result = result_of(report)
+    assert result is not None
+    report.outcome = "skipped"
+    report.wasxfail = f"WAIVED: {why}"
+    carry(report, replace(result, verdict=Verdict.WAIVED, text=f"{why}\n{result.text}"))
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """WAIVED is an expected failure, whose reasons and proofs -rx and --xfail-tb show, but by its own name."""
+    result = result_of(report) if isinstance(report, pytest.TestReport) else None
+    is_waived = result is not None and result.verdict is Verdict.WAIVED
+    return ("xfailed", "w", "WAIVED") if is_waived else None

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What checks are given."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from conformance import kernel
+from conformance.inventory import Target
+from conformance.locks import DeviceLock
+from conformance.scenarios import Scenario
+from conformance.session.properties import NOT_MET, OBSERVED, clause_of
+from conformance.session.run import machine_of
+from conformance.session.waivers import waivers_of
+from conformance.verdicts import BrokenError, Failure
+
+# pyverbs, and with it conformance.verbs, must not be imported before the reference device is loaded.
+
+
+@pytest.fixture(scope="session")
+def device_lock(pytestconfig: pytest.Config) -> Iterator[DeviceLock]:
+    """The lock of the device that is tried. A simulated device is its process's own, and needs none."""
+    option = pytestconfig.option
+    folder = option.lock_dir or (None if machine_of(pytestconfig).simulated else kernel.SYSFS)
+    lock = DeviceLock(folder, wait=not option.no_wait, say=lambda text: _say(pytestconfig, text))
+    yield lock
+    lock.release()
+
+
+def _say(config: pytest.Config, text: str) -> None:
+    """Tell people something while checks run. A worker has no terminal, but the controller's stderr."""
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{text}", file=sys.stderr, flush=True)
+
+
+@pytest.fixture(scope="session")
+def benches(device_lock: DeviceLock) -> Iterator[dict[Target, Any]]:
+    """The benches of the locked device's targets, made when first needed; a target that cannot be opened keeps its
+    BrokenError."""
+    opened: dict[Target, Any] = {}
+    yield opened
+    _close(opened)
+
+
+def _close(benches: dict[Target, Any]) -> None:
+    while benches:
+        _, bench = benches.popitem()
+        if not isinstance(bench, BrokenError):
+            bench.close()
+
+
+@pytest.fixture
+def environment(target: Target) -> Iterator[None]:
+    """The target's environment variables. A provider reads some when it opens a device, some when it makes a CQ."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in target.environment:
+            patch.setenv(variable, value)
+        yield
+
+
+@pytest.fixture
+def bare_bench(
+    target: Target,
+    environment: None,
+    benches: dict[Target, Any],
+    device_lock: DeviceLock,
+    pytestconfig: pytest.Config,
+) -> Any:
+    """The target's bench, whether or not the device has a null MR."""
+    from conformance.verbs.bench import Bench
+
+    if not device_lock.is_on(target.device.name):
+        _close(benches)
+    if target not in benches:
+        try:
+            if not target.broken:
+                device_lock.move_to(target.device.name)
+            benches[target] = Bench(target, control_only=pytestconfig.option.control)
+        except BrokenError as broken:
+            benches[target] = broken
+    if isinstance(benches[target], BrokenError):
+        raise benches[target].with_traceback(None)  # it would grow with each check that raises it again
+    return benches[target]
+
+
+@pytest.fixture
+def bench(bare_bench: Any) -> Any:
+    """The target's bench with a null MR; skips where the device gives none."""
+    from conformance.verbs.null_mr import NullMRError
+
+    if bare_bench.control_only:
+        return bare_bench
+    try:
+        bare_bench.null_mr  # noqa: B018
+    except NullMRError as error:
+        pytest.skip(f"the device gives no null MR ({error}); its entry promises {bare_bench.target.null_mr}")
+    return bare_bench
+
+
+@pytest.fixture
+def search(request: pytest.FixtureRequest, target: Target) -> Any:
+    """How to search; skips where searching is switched off."""
+    from conformance.search import Search
+
+    option = request.config.option
+    if not option.search:
+        pytest.skip("--search 0")
+    waivers, clause = waivers_of(request.config), str(clause_of(request.node))
+
+    def is_waived(nodeid: str) -> bool:
+        return waivers.waiver_of(clause, target.id, nodeid) is not None
+
+    def is_known(scenario: Scenario) -> bool:
+        """Does a waiver name this scenario? One that covers the whole search waives what that finds."""
+        nodeid = request.node.nodeid
+        return not is_waived(nodeid) and is_waived(f"{nodeid.removesuffix(']')}-{scenario}]")
+
+    return Search(option.search, option.search_seed, is_known)
+
+
+@pytest.fixture
+def observe(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Record what was seen, for a clause that is not judged or beside its verdict."""
+    return lambda text: request.node.user_properties.append((OBSERVED, text))
+
+
+@pytest.fixture
+def not_met(request: pytest.FixtureRequest) -> Callable[[Failure], None]:
+    """A SHOULD clause is not met: raises the failure with --conformance-strict, else the check is OBSERVED."""
+
+    def tell(failure: Failure) -> None:
+        if request.config.option.conformance_strict:
+            raise failure
+        request.node.user_properties.append((NOT_MET, "not met"))
+
+    return tell

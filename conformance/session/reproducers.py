@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""A C program is left for each failure that a work request shows by itself."""
+
+import pytest
+
+from conformance.scenarios import Scenario
+from conformance.session.properties import CLAUSE, REPRODUCER, TARGET, properties_of
+from conformance.session.run import inventory_of
+
+
+def leave_reproducer(report: pytest.TestReport, config: pytest.Config, scenario: Scenario, finding: str) -> None:
+    """Write a C program that shows what a check found, if this run has reports, and say on the check's where."""
+    if not config.option.reports:
+        return
+    from conformance.report import reproducer  # few runs need it, and it takes long to import
+
+    properties = properties_of(report)
+    target = next(target for target in inventory_of(config).targets if target.id == properties[TARGET])
+    try:
+        folder = config.option.reports / "reproducers"
+        path = reproducer.write_for(folder, target, scenario, properties[CLAUSE], finding)
+    except OSError as error:
+        report.sections.append(("C reproducer", f"not written: {error}"))
+        return
+    report.user_properties.append((REPRODUCER, str(path)))
+    report.sections.append(("C reproducer", str(path)))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Which checks are run, on what, and in which order."""
+
+import pytest
+
+from conformance.checks import tables
+from conformance.inventory import Target
+from conformance.scenarios import Address, Scenario
+from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of
+from conformance.session.run import inventory_of, runs_checks
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "clause(id): the requirement that a check proves")
+    config.addinivalue_line("markers", "scenarios(select): run once per scenario of select(target)")
+    config.addinivalue_line("markers", "control(only=False): run with --control too, or only then")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target" not in metafunc.fixturenames:
+        return
+    targets = inventory_of(metafunc.config).targets
+    marker = metafunc.definition.get_closest_marker("scenarios")
+    if marker is None:
+        metafunc.parametrize("target", targets, ids=[target.id for target in targets])
+        return
+    option = metafunc.config.option
+    if option.control and metafunc.definition.get_closest_marker("control") is None:
+        targets = ()  # it is not wanted, and thousands of scenarios take a while to collect
+    runs = (tables.Cases(target, option.exhaustive, tuple(option.scenario)) for target in targets)
+    cases = [
+        (run.target, scenario)
+        for run in runs
+        if run.target.device.limits is not None  # it was opened; if not, the other checks say so
+        if run.target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
+        for scenario in marker.args[0](run)
+        if not run.named or scenario in run.named
+    ]
+    ids = [f"{target.id}-{scenario}" for target, scenario in cases]
+    metafunc.parametrize(("target", "scenario"), cases, ids=ids)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -k chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if not _is_wanted(item, config)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _is_wanted(item, config)]
+    items.sort(key=_danger)
+    if runs_checks(config):  # one device after the other: a process holds the lock of one at a time
+        devices = {target.device.name: place for place, target in enumerate(inventory_of(config).targets)}
+        items.sort(key=lambda item: devices.get(_device(item), -1))
+    for item in items:
+        clause = clause_of(item)
+        if clause is None:
+            continue
+        params = item.callspec.params  # type: ignore[attr-defined]  # every check is parametrized with its target
+        item.extra_keyword_matches.add(clause)  # so that -k takes a clause's id
+        item.user_properties.append((CLAUSE, clause))
+        item.user_properties.append((TARGET, params["target"].id))
+        if "scenario" in params:
+            item.user_properties.append((SCENARIO, str(params["scenario"])))
+
+
+def _device(item: pytest.Item) -> str:
+    """The name of the device that a check tries; empty for other tests."""
+    target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
+    return target.device.name if isinstance(target, Target) else ""
+
+
+def _danger(item: pytest.Item) -> int:
+    """Checks that name live memory come first: others may crash a process that could have shown a leak."""
+    if clause_of(item) is None:
+        return 0
+    scenario = item.callspec.params.get("scenario")  # type: ignore[attr-defined]
+    if isinstance(scenario, Scenario):
+        return int(any(segment.address is not Address.CANARY for segment in scenario.segments))
+    return 2 if "search" in item.fixturenames else 0  # type: ignore[attr-defined]
+
+
+def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
+    """With --scenario, the checks that run scenarios; with --control, those marked so; never one that stands for an
+    empty selection."""
+    if clause_of(item) is None:
+        return True
+    if not isinstance(item.callspec.params["target"], Target):  # type: ignore[attr-defined]
+        return False
+    control = item.get_closest_marker("control")
+    if config.option.control and control is None:
+        return False
+    if not config.option.control and control is not None and control.kwargs.get("only"):
+        return False
+    return item.get_closest_marker("scenarios") is not None or not config.option.scenario

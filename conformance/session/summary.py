@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What a run says at its beginning and at its end."""
+
+import pytest
+
+from conformance import __version__
+from conformance.inventory import Target
+from conformance.report import terminal
+from conformance.results import decided_nothing
+from conformance.session.recorder import recorder_of, review_of
+from conformance.session.run import inventory_of, machine_of, runs_checks
+
+CONTROL = (
+    "--control: ordinary memory in place of every null MR; this tries the suite's model on the device, "
+    "and says of its null MRs only whether they can be had"
+)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    if not runs_checks(config):
+        return []
+    found = inventory_of(config)
+    lines = [f"null MR conformance {__version__}, {config.option.providers}", *_notes(config)]
+    lines += [f"target {target.id}: {_words(target)}" for target in found.targets]
+    lines.append(f"random search: {config.option.search} scenarios each, --search-seed={config.option.search_seed}")
+    lines += [f"left out {name}: {reason}" for name, reason in found.left_out]
+    return lines
+
+
+def _notes(config: pytest.Config) -> list[str]:
+    """What makes this run another one than people may think."""
+    notes = [machine_of(config).simulated, CONTROL if config.option.control else ""]
+    return [f"NOTE: {note}" for note in notes if note]
+
+
+def _words(target: Target) -> str:
+    gid = f"GID {target.gid.index} {target.gid.type}" if target.gid else f"LID {target.port.lid:#x}"
+    broken = f", BROKEN: {target.broken}" if target.broken else ""
+    settings = f", with {target.settings}" if target.settings else ""
+    return f"{target.device.driver}, firmware {target.device.fw_ver}, {gid}, null MR {target.null_mr}{settings}{broken}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    recorder = recorder_of(config)
+    for problem in recorder.unwritten:
+        terminalreporter.line(f"ERROR: {problem}; the verdict stands, but this report is missing", red=True)
+    if not recorder.results:
+        return
+    terminalreporter.section("null MR conformance")
+    for line in (
+        *_notes(config),
+        *terminal.skip_reasons(recorder.results),
+        *terminal.observations(recorder.results),
+        *terminal.waivers(review_of(config)),
+    ):
+        terminalreporter.line(line)
+    terminalreporter.line("")
+    terminalreporter.line(terminal.table(recorder.results))
+    if decided_nothing(recorder.results):
+        terminalreporter.line("No check came to a verdict on any device: this run says nothing, and is not green.")

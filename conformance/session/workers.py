@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The processes of pytest-xdist: a worker for each device, and what becomes of one that a provider ends.
+
+xdist replaces a worker process that is gone, and cannot tell why it went. So each worker has a watch with a journal
+(conformance.watch), from which the controller makes the check's FAIL.
+"""
+
+import copy
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from conformance.session.endings import die, in_words
+from conformance.session.properties import CLAUSE, TARGET, drop
+from conformance.session.run import distributes, inventory_of, machine_of, runs_checks
+from conformance.watch import Death, Journal, Step, last_step, limit, tell_stack_of_hang, watch
+
+FOLDER = "null_mr_journals"
+"""Key of the journals' folder in what the controller sends to its workers."""
+DEADLY = "null_mr_deadly"
+"""Key of the scenarios that ended a process in this run: (target, scenario, how)."""
+MAX_CRASHES = 64
+"""Workers replaced in one run; xdist's own limit is four for each."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not runs_checks(config):
+        return
+    if not distributes(config):
+        config.pluginmanager.register(Worker(config))
+        return
+    if config.option.maxworkerrestart is None:
+        config.option.maxworkerrestart = str(MAX_CRASHES)
+    config.pluginmanager.register(Controller(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One worker per device and not per core: checks of one device do not run beside each other."""
+    if not runs_checks(config):
+        return None
+    devices = len({target.device.name for target in inventory_of(config).targets})
+    if machine_of(config).simulated:  # by this machine's cores
+        devices = min(devices, len(os.sched_getaffinity(0)))
+    return max(1, devices)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    # With --dist each, every host runs everything.
+    return DeviceScheduling(config, log) if runs_checks(config) and config.option.dist != "each" else None
+
+
+class Controller:
+    """The side of the controller, as a pytest plugin."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._crashed: list[pytest.TestReport] = []
+        self._deadly: dict[tuple[str, str], str] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix="null-mr-"))
+        self._death = Death(Step(), "", ())
+
+    def pytest_configure_node(self, node: Any) -> None:
+        if node.gateway.spec.popen:  # other hosts do not have the folder
+            node.workerinput[FOLDER] = str(self._folder)
+        node.workerinput[DEADLY] = [(*scenario, how) for scenario, how in self._deadly.items()]
+
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        if error:
+            step, frames = last_step(self._folder / f"{node.gateway.id}.journal")
+            self._death = Death(step, _ending(node), frames)
+            if step.scenario:
+                self._deadly[step.target, step.scenario] = in_words(self._death)
+
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        if self._death.step.nodeid == crashitem:  # else it died before its first check, or between two
+            die(report, self._config, self._death)
+            self._crashed.append(report)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """JUnit XML takes a test's properties from the report of its teardown, which a crash leaves out."""
+        if report in self._crashed:
+            self._crashed.remove(report)
+            teardown = copy.copy(report)
+            teardown.when, teardown.outcome, teardown.longrepr = "teardown", "passed", None
+            drop(teardown)
+            self._config.hook.pytest_runtest_logreport(report=teardown)
+
+    def pytest_unconfigure(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _ending(node: Any) -> str:
+    # execnet has no public way to the process of a gateway; one on another host has none here.
+    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    code = process.wait() if process is not None else None
+    if code is None or code >= 0:
+        return f"the process ended in the middle of the check (exit status {code})"
+    name = signal.Signals(-code).name
+    if -code == signal.SIGALRM:
+        return "a verbs call did not return in time; the process was ended (SIGALRM)"
+    return f"the process died of {name} inside a verbs call"
+
+
+class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """All checks of a device go to one worker; what a worker that died left over goes to the one in its place."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        device = re.search(r"\[([^/\]]+)/", nodeid)
+        return device[1] if device else nodeid
+
+    def _reschedule(self, node: Any) -> None:
+        """A worker in a dead one's place gets work when it has collected: what xdist hands it before is lost.
+
+        A worker runs a check only when it knows what comes after it. So one that is left with a single check gets more,
+        or is told that there is no more.
+        """
+        if node not in self.registered_collections or node.shutting_down:
+            return
+        while self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+            self._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()
+
+    def add_node_collection(self, node: Any, collection: Any) -> None:
+        super().add_node_collection(node, collection)
+        if node not in self.registered_collections:
+            raise RuntimeError(f"worker {node.gateway.id} collected other checks than the one before it")
+
+    def remove_node(self, node: Any) -> str | None:
+        """The check that killed the worker. xdist's own would give it to the next worker again."""
+        pending = (
+            (unit, nodeid)
+            for unit in self.assigned_work[node].values()
+            for nodeid, completed in unit.items()
+            if not completed
+        )
+        unit, crashed = next(pending, (None, None))
+        if unit is not None:
+            unit[crashed] = True
+        super().remove_node(node)
+        return crashed
+
+
+class Worker:
+    """The side of a worker (or of pytest alone, with -n0), as a pytest plugin."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        sent = getattr(config, "workerinput", {})
+        if FOLDER in sent:
+            watch.journal = Journal(Path(sent[FOLDER]) / f"{os.environ['PYTEST_XDIST_WORKER']}.journal")
+        else:
+            tell_stack_of_hang(os.fdopen(os.dup(2), "w"))  # pytest will redirect 2 itself
+        if config.option.usepdb or config.option.trace:
+            watch.disable()
+        watch.deadly = {(target, scenario): how for target, scenario, how in sent.get(DEADLY, ())}
+
+    def pytest_sessionstart(self) -> None:
+        if watch.journal:
+            watch.journal.enable()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        with _watched(item):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        with _watched(item):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        with _watched(item):
+            return (yield)
+
+    def pytest_enter_pdb(self) -> None:
+        watch.disable()
+
+
+@contextmanager
+def _watched(item: pytest.Item) -> Iterator[None]:
+    """Watch one phase of a check: its fixtures open the device and allocate, and the last one closes everything."""
+    properties = dict(item.user_properties)
+    if CLAUSE not in properties:
+        yield
+        return
+    watch.step = Step(str(properties[CLAUSE]), str(properties[TARGET]), item.nodeid)
+    with watch.over(limit(item.callspec.params["target"].timeout)):  # type: ignore[attr-defined]  # each has one
+        yield

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The watch over a process in which a provider may die or hang.
+
+A worker keeps a journal, a small file with the check and the scenario that it is about to run, and beside it the Python
+stack at the moment of death: what is left of it tells what it died in. A call that does not return is ended by SIGALRM,
+which ends the process even inside C.
+"""
+
+import faulthandler
+import itertools
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from typing import TextIO
+
+from conformance.verdicts import Failure
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a process is about to do. `scenario` is an id, empty outside of scenarios."""
+
+    clause: str = ""
+    target: str = ""
+    nodeid: str = ""
+    scenario: str = ""
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a process ended, in words, in what, and where: the frames of the Python stack, innermost first."""
+
+    step: Step
+    ending: str
+    frames: tuple[str, ...]
+
+
+class Journal:
+    """What this process runs at the moment: a line of text, rewritten in place in a few microseconds."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self._stack = path.with_suffix(".stack").open("w")
+        tell_stack_of_hang(self._stack)
+
+    def enable(self) -> None:
+        """Write the stack of a fatal signal here from now on; pytest has its own place for that at first."""
+        faulthandler.enable(self._stack)
+
+    def note(self, step: Step) -> None:
+        text = json.dumps(astuple(step)).encode()
+        os.ftruncate(self._file, len(text))
+        os.pwrite(self._file, text, 0)
+
+
+def last_step(journal: Path) -> tuple[Step, tuple[str, ...]]:
+    """The last step of a process that is gone, and the frames of its stack as far as they are the suite's.
+
+    An empty step if the journal cannot be read: it died before its first check.
+    """
+    try:
+        step = Step(*json.loads(journal.read_text()))
+        stack = journal.with_suffix(".stack").read_text()
+    except (OSError, ValueError):
+        return Step(), ()
+    frames = [line for line in stack.splitlines() if line.startswith("  File ")]
+    return step, tuple(itertools.takewhile(lambda line: "/_pytest/" not in line, frames))
+
+
+def tell_stack_of_hang(file: TextIO) -> None:
+    """Write the stack there when SIGALRM comes, whose default action, the end of the process, comes after that."""
+    faulthandler.register(signal.SIGALRM, file, all_threads=False, chain=True)
+
+
+@dataclass
+class Watch:
+    """The watch of this process over the calls of a provider."""
+
+    journal: Journal | None = None
+    deadly: dict[tuple[str, str], str] = field(default_factory=dict)
+    """how scenarios ended a process of this run before, by target and scenario"""
+    step: Step = field(default_factory=Step)
+    _enabled: bool = True
+    _seconds: float = 0
+
+    @contextmanager
+    def over(self, seconds: float, scenario: str = "") -> Iterator[None]:
+        """End the process if what is inside takes longer than `seconds`. An outer watch starts anew afterwards.
+
+        Raises Failure for a scenario that ended a process before.
+        """
+        if death := self.deadly.get((self.step.target, scenario)):
+            raise Failure(f"{self.step.target}\n{death}\nIt ended a process before, and was not run again.")
+        outer = self.step, self._seconds
+        self._begin(replace(self.step, scenario=scenario), seconds)
+        try:
+            yield
+        finally:
+            self._begin(*outer)
+
+    def _begin(self, step: Step, seconds: float) -> None:
+        self.step, self._seconds = step, seconds
+        if self.journal:
+            self.journal.note(step)
+        if self._enabled:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def disable(self) -> None:
+        """Nobody ends a process that is being looked at."""
+        self._enabled = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+watch = Watch()
+
+
+def limit(timeout: float) -> float:
+    """Seconds that one scenario may take: both sides' completions may take the timeout, and a call a moment more."""
+    return 2 * timeout + 1
