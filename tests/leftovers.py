@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.reference import face
+from conformance.reference.libibverbs.devices import fabric
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    left = [(len(device.lkeys), len(device.qps)) for device in face.fabric.devices]
+    left = [(len(device.lkeys), len(device.qps)) for device in fabric.devices]
     Path(os.environ["LEFTOVERS"], str(os.getpid())).write_text(str(left))

@@ -12,9 +12,10 @@ from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance import reference
-from conformance.reference import face
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Refused
+from conformance.reference.libibverbs import c
+from conformance.reference.libibverbs.structs import structs
 
 ROOT = Path(__file__).parent.parent
 LOAD = """
@@ -95,4 +96,4 @@ def test_interrupt_inside_a_verb_reaches_the_program() -> None:
 
 def test_pointers_to_what_is_no_object_are_refused() -> None:
     with pytest.raises(Refused, match="no live object"):
-        face.structs.of(face.ffi.new("struct ibv_pd *"))
+        structs.of(c.ffi.new("struct ibv_pd *"))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A simulated RDMA device that stock pyverbs sees as ref0, ref1, ...
 
-`load()` puts a library in front of libibverbs in this process. See engine/ for the device, face.py for how C sees it,
-faults/ for wrong devices and variants.py for other right ones.
+`load()` puts a library in front of libibverbs in this process. See engine/ for the device, libibverbs/ for how C sees
+it, faults/ for wrong devices and variants.py for other right ones.
 """
 
 import sys
 from collections.abc import Sequence
 
-from . import face
+from . import libibverbs
 from .engine.device import Device
 from .faults import FAULTS
 from .variants import VARIANTS
@@ -34,7 +34,7 @@ def load(devices: int = 1, faults: Sequence[str] = (), variant: str | None = Non
         return
     if early := sorted(name for name in sys.modules if name.startswith("pyverbs.")):
         raise RuntimeError(f"load the reference device before pyverbs: {early[0]} is imported and bound to libibverbs")
-    _path = face.load(devices, compose(faults, variant))
+    _path = libibverbs.load(devices, compose(faults, variant))
     _loaded = wanted
 
 
@@ -59,11 +59,11 @@ def library_path() -> str | None:
 
 def errors() -> list[str]:
     """What went wrong inside the reference device itself: each is a verb and a traceback. That verb failed with EIO."""
-    return [str(failure) for failure in face.failures]
+    return [str(failure) for failure in libibverbs.failures]
 
 
 def take_errors() -> list[str]:
     """errors(), and forget them."""
     taken = errors()
-    face.failures.clear()
+    libibverbs.failures.clear()
     return taken

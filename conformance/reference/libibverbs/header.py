@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import native
+from ... import native
 
 # Types of other headers that verbs.h uses; "...;" leaves their layout to the compiler.
 PRELUDE = """

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .. import native
+from ... import native
 from . import header
 from .header import Function
 
