@@ -61,16 +61,19 @@ class QueuePairs(Keys, Queues):
         return self.remember(context, qp)
 
     def check_cap(self, cap: Capabilities, shared: bool) -> None:
-        limits = {
-            "max_send_wr": self.attr.max_qp_wr,
-            "max_send_sge": self.attr.max_sge,
-            "max_inline_data": self.attr.max_inline_data,
-        }
+        limits = [
+            ("max_send_wr", cap.max_send_wr, self.attr.max_qp_wr),
+            ("max_send_sge", cap.max_send_sge, self.attr.max_sge),
+            ("max_inline_data", cap.max_inline_data, self.attr.max_inline_data),
+        ]
         if not shared:
-            limits |= {"max_recv_wr": self.attr.max_qp_wr, "max_recv_sge": self.attr.max_sge}
-        for name, limit in limits.items():
-            if getattr(cap, name) > limit:
-                raise Refused(errno.EINVAL, f"{name} is {getattr(cap, name)}, the device has {limit}")
+            limits += [
+                ("max_recv_wr", cap.max_recv_wr, self.attr.max_qp_wr),
+                ("max_recv_sge", cap.max_recv_sge, self.attr.max_sge),
+            ]
+        for name, wanted, limit in limits:
+            if wanted > limit:
+                raise Refused(errno.EINVAL, f"{name} is {wanted}, the device has {limit}")
 
     def open_qp(self, xrcd: XRCD, qp_num: int) -> QP:
         """ibv_open_qp(3): an XRC receive queue pair that someone else created in the same domain."""

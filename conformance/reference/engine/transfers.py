@@ -6,13 +6,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from . import abi, grh
 from .errors import BadWorkRequest, Nak, ReceiverNotReady, Refused, WorkError
 from .memory import Gap, MemoryFault, Payload, Piece, Zeros
 from .objects import CQE, MR, MW, PD, QP, SGE, SRQ, ReceiveQueue, RecvWR, Segment, SendWR, Transfer
 from .qps import QueuePairs
+
+_T = TypeVar("_T")
 
 ATOMIC_LENGTH = 8
 INFINITE_RNR_RETRY = 7
@@ -41,14 +44,6 @@ WC_OPCODE = {
     abi.WR_ATOMIC_FETCH_AND_ADD: abi.WC_FETCH_ADD,
     abi.WR_LOCAL_INV: abi.WC_LOCAL_INV,
     abi.WR_BIND_MW: abi.WC_BIND_MW,
-}
-_EXECUTE = {
-    **dict.fromkeys(_SENDS, "send"),
-    **dict.fromkeys(_WRITES, "rdma_write"),
-    abi.WR_RDMA_READ: "rdma_read",
-    **dict.fromkeys(_ATOMICS, "atomic"),
-    abi.WR_LOCAL_INV: "local_invalidate",
-    abi.WR_BIND_MW: "bind_window",
 }
 _CAN_RECEIVE = (abi.QPS_RTR, abi.QPS_RTS, abi.QPS_SQD, abi.QPS_SQE)
 
@@ -144,7 +139,7 @@ class Transfers(QueuePairs):
             wr = qp.sq.popleft()
             status = abi.WC_SUCCESS
             try:
-                getattr(self, _EXECUTE[wr.opcode])(qp, wr)
+                self.execute(qp, wr)
             except ReceiverNotReady as busy:
                 if qp.attr.get("rnr_retry") == INFINITE_RNR_RETRY:
                     qp.sq.appendleft(wr)
@@ -156,6 +151,22 @@ class Transfers(QueuePairs):
             self.complete_send(qp, wr, status)
             if status:
                 self.stop_sending(qp)
+
+    def execute(self, qp: QP, wr: SendWR) -> None:
+        """Carry out one send WR. Raises WorkError, or ReceiverNotReady if the peer has no receive WR for it."""
+        opcode = wr.opcode
+        if opcode in _SENDS:
+            self.send(qp, wr)
+        elif opcode in _WRITES:
+            self.rdma_write(qp, wr)
+        elif opcode == abi.WR_RDMA_READ:
+            self.rdma_read(qp, wr)
+        elif opcode in _ATOMICS:
+            self.atomic(qp, wr)
+        elif opcode == abi.WR_LOCAL_INV:
+            self.local_invalidate(qp, wr)
+        else:
+            self.bind_window(qp, wr)
 
     def wait_for(self, qp: QP, queue: object) -> None:
         assert isinstance(queue, ReceiveQueue)
@@ -204,13 +215,13 @@ class Transfers(QueuePairs):
         if length > (port.mtu if qp.qp_type == abi.QPT_UD else port.max_msg_sz):
             raise WorkError(abi.WC_LOC_LEN_ERR, f"a message of {length} bytes")
 
-    def deliver(self, qp: QP, wr: SendWR, respond: str, *arguments: Any) -> Any:
-        """Let the peer's device respond. An unreliable message may be lost: the requester does not hear of it."""
+    def deliver(self, qp: QP, wr: SendWR, respond: Callable[[QP], _T]) -> _T | None:
+        """Let the peer respond. An unreliable message may be lost: the requester does not hear of it."""
         peer = self.find_peer(qp, wr)
         if peer is None:
             return None
         try:
-            return getattr(peer.device, respond)(peer, wr, *arguments)
+            return respond(peer)
         except (Nak, ReceiverNotReady):
             if qp.reliable:
                 raise
@@ -257,10 +268,11 @@ class Transfers(QueuePairs):
             if wr.ah.av.is_global:
                 header = grh.build(port.gids[wr.ah.av.sgid_index], wr.ah.av, payload.length)
             payload = Payload(header, *payload.pieces)
-        self.deliver(qp, wr, "receive", payload, qp.qp_num)
+        self.deliver(qp, wr, lambda peer: peer.device.receive(peer, wr, payload, qp.qp_num))
 
     def rdma_write(self, qp: QP, wr: SendWR) -> None:
-        self.deliver(qp, wr, "receive_write", self.outgoing(qp, wr), qp.qp_num)
+        payload = self.outgoing(qp, wr)
+        self.deliver(qp, wr, lambda peer: peer.device.receive_write(peer, wr, payload, qp.qp_num))
 
     def rdma_read(self, qp: QP, wr: SendWR) -> None:
         assert qp.pd is not None
@@ -268,7 +280,8 @@ class Transfers(QueuePairs):
         self.check_length(qp, wr, length)
         if not qp.attr.get("max_rd_atomic"):
             raise WorkError(abi.WC_LOC_QP_OP_ERR, "max_rd_atomic is 0")
-        payload = self.deliver(qp, wr, "respond_read", length)
+        payload = self.deliver(qp, wr, lambda peer: peer.device.respond_read(peer, wr, length))
+        assert payload is not None, "only reliable queue pairs read"
         self.scatter(Transfer(qp, wr, True, qp.pd, length, cq=qp.send_cq), wr.sges, payload)
 
     def atomic(self, qp: QP, wr: SendWR) -> None:
@@ -277,7 +290,8 @@ class Transfers(QueuePairs):
             raise WorkError(abi.WC_LOC_QP_OP_ERR, "max_rd_atomic is 0")
         if sum([sge.length for sge in wr.sges]) < ATOMIC_LENGTH:
             raise WorkError(abi.WC_LOC_LEN_ERR, "no room for the 8 bytes of an atomic result")
-        payload = self.deliver(qp, wr, "respond_atomic")
+        payload = self.deliver(qp, wr, lambda peer: peer.device.respond_atomic(peer, wr))
+        assert payload is not None, "only reliable queue pairs have atomics"
         self.scatter(Transfer(qp, wr, True, qp.pd, ATOMIC_LENGTH, cq=qp.send_cq), wr.sges, payload)
 
     def local_invalidate(self, qp: QP, wr: SendWR) -> None:
