@@ -192,10 +192,10 @@ def run_unsound(name: str, *more: str) -> SuiteRun:
     """A few scenarios of each check on one of the devices of tests/unsound.py."""
     options = (
         "--providers=tests/kill_matrix_faults.yaml",
-        f"--reference-fault={name}",
+        f"--reference-fault=tests.unsound:{name}",
         *_selected(Selection(thin=64, search=0)),
     )
-    return run_suite(*OPTIONS, "-p", "tests.unsound", *options, *more)
+    return run_suite(*OPTIONS, *options, *more)
 
 
 def _selected(selection: Selection) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ INNOCENT = {
 }
 """Checks, and faults that they must not fail for: what is wrong there is for others to judge."""
 UNSOUND = {
-    "garbled": ("test_what_is_gathered_arrives_as_zeros", "test_ordinary_mrs_go_on_working", "test_bind_fails"),
-    "long-garbled": ("test_each_gathered_segment_gives_its_own_bytes",),
-    "nothing-remote": ("test_its_rkey_gives_a_peer_nothing", "test_its_rkey_opens_no_address_at_all"),
+    "Garbled": ("test_what_is_gathered_arrives_as_zeros", "test_ordinary_mrs_go_on_working", "test_bind_fails"),
+    "LongGarbled": ("test_each_gathered_segment_gives_its_own_bytes",),
+    "NothingRemote": ("test_its_rkey_gives_a_peer_nothing", "test_its_rkey_opens_no_address_at_all"),
 }
 """Devices of tests/unsound.py, and checks that must find each broken."""
 OF_DATA = (
@@ -356,7 +356,7 @@ def _runs_of_checks(checks: tuple[str, ...]) -> Iterator[Run]:
 
 
 def _on_unsound(device: str, checks: tuple[str, ...]) -> Run:
-    return *CORRECT, "-p", "tests.unsound", f"--reference-fault={device}", *map(_nodeid, checks)
+    return *CORRECT, f"--reference-fault=tests.unsound:{device}", *map(_nodeid, checks)
 
 
 def _on_fault(check: str, fault: str) -> Run:

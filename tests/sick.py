@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A pytest plugin, `-p tests.sick`: reference devices on which no verdict can be found, by --reference-fault.
+"""Reference devices on which no verdict can be found: --reference-fault=tests.sick:PortDown.
 
 They keep every promise about null MRs, so there is nothing that the suite has to catch: it has to end, and to say why.
 """
@@ -15,7 +15,6 @@ from conformance.reference.engine.attributes import PortAttributes
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Refused
 from conformance.reference.engine.objects import CQ, CQE, MR, PD, QP, SendWR
-from conformance.reference.faults import FAULTS
 
 
 class PortDown(Device):
@@ -70,7 +69,3 @@ class Vanishing(Device):
     def modify_qp(self, qp: QP, mask: int, attr: dict[str, Any]) -> None:
         self.require()
         super().modify_qp(qp, mask, attr)
-
-
-SICK = {"port-down": PortDown, "no-gid": NoGid, "limited-memory": LimitedMemory, "vanishing": Vanishing}
-FAULTS |= SICK  # type: ignore[arg-type]  # they break no clause

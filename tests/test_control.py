@@ -43,7 +43,7 @@ def test_the_control_of_windows_runs_only_with_control() -> None:
 
 
 def test_windows_that_open_nothing_on_ordinary_memory_are_broken() -> None:
-    options = ("--reference", "--control", "-p", "tests.unsound", "--reference-fault=nothing-remote")
+    options = ("--reference", "--control", "--reference-fault=tests.unsound:NothingRemote")
     run = run_suite(*options, "-k", "takes_a_window")
     assert run.counts() == {"BROKEN": 2}
 

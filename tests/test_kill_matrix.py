@@ -47,7 +47,7 @@ def test_another_conforming_device_passes_all_that_it_has(name: str) -> None:
 
 def test_a_device_whose_ordinary_memory_is_wrong_is_broken_whatever_its_entry_says() -> None:
     absent = "--providers=tests/kill_matrix_absent.yaml"
-    run = kill_matrix.run_unsound("garbled", absent, "--reference-variant=no-null-mr", "-k", "fails-cleanly")
+    run = kill_matrix.run_unsound("Garbled", absent, "--reference-variant=no-null-mr", "-k", "fails-cleanly")
     assert [case.verdict for case in run.cases] == ["BROKEN"]
 
 
@@ -66,7 +66,7 @@ def test_the_random_search_finds_what_is_wrong(check: str, fault: str) -> None:
     assert kill_matrix.failing_checks(run) == {check}
 
 
-@pytest.mark.parametrize("device", ["garbled", "long-garbled", "nothing-remote"])
+@pytest.mark.parametrize("device", ["Garbled", "LongGarbled", "NothingRemote"])
 def test_a_device_whose_ordinary_memory_is_wrong_is_broken_and_not_wrong_about_null_mrs(device: str) -> None:
     run = kill_matrix.run_unsound(device)
     assert run.clauses("FAIL") == set()
@@ -74,7 +74,7 @@ def test_a_device_whose_ordinary_memory_is_wrong_is_broken_and_not_wrong_about_n
 
 
 def test_no_refusal_counts_where_nothing_is_ever_granted() -> None:
-    run = kill_matrix.run_unsound("nothing-remote", "-k", "gives_a_peer or no_address or window")
+    run = kill_matrix.run_unsound("NothingRemote", "-k", "gives_a_peer or no_address or window")
     assert run.counts().keys() == {"BROKEN"}
 
 

@@ -18,6 +18,7 @@ from conformance.reference.engine.objects import GID, SGE, AddressVector, Capabi
 from conformance.reference.faults import FAULTS
 from conformance.reference.variants import VARIANTS
 from conformance.verbs.names import e
+from tests.sick import PortDown
 
 
 class Array:
@@ -165,6 +166,23 @@ def test_faults_and_a_variant_are_in_front_of_the_device() -> None:
     kind = compose(["leaks-to-address", "holds-pd"], "no-srq")
     assert kind.__mro__[1:4] == (FAULTS["leaks-to-address"], FAULTS["holds-pd"], *kind.__mro__[3:4])
     assert issubclass(kind, VARIANTS["no-srq"])
+
+
+def test_a_fault_of_another_module_is_named_by_its_place() -> None:
+    assert compose(["tests.sick:PortDown", "holds-pd"], None).__mro__[1:3] == (PortDown, FAULTS["holds-pd"])
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("tests.nowhere:PortDown", "No module named 'tests.nowhere'"),
+        ("tests.sick:Nothing", "module tests.sick has no class Nothing that is a reference Device"),
+        ("tests.sick:PD", "module tests.sick has no class PD that is a reference Device"),
+    ],
+)
+def test_a_place_without_a_device_is_refused(place: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        compose([place], None)
 
 
 @pytest.mark.parametrize(("faults", "variant"), [(["no-such-thing"], None), ([], "no-such-thing")])

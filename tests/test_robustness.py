@@ -27,14 +27,14 @@ def providers(folder: Path, entry: str) -> str:
 
 
 def run_sick(sickness: str, *arguments: str, checks: tuple[str, ...] = KEY) -> SuiteRun:
-    return run_suite("-p", "tests.sick", "--reference", f"--reference-fault={sickness}", *arguments, checks=checks)
+    return run_suite("--reference", f"--reference-fault=tests.sick:{sickness}", *arguments, checks=checks)
 
 
 @pytest.mark.parametrize(
     ("sickness", "words"),
     [
-        ("port-down", "ref0/1: port 1 is DOWN, not ACTIVE"),
-        ("no-gid", "ref0/1: port 1 has no GID that fits `gid: auto`; its table: empty"),
+        ("PortDown", "ref0/1: port 1 is DOWN, not ACTIVE"),
+        ("NoGid", "ref0/1: port 1 has no GID that fits `gid: auto`; its table: empty"),
     ],
 )
 def test_a_port_without_link_or_address_is_broken_in_the_header_and_in_each_check(sickness: str, words: str) -> None:
@@ -64,7 +64,7 @@ def memlock(size: int) -> Iterator[None]:
 
 def test_a_low_memlock_limit_is_broken_and_named(tmp_path: Path) -> None:
     with memlock(64 << 10):
-        run = run_sick("limited-memory", f"--reports={tmp_path}")
+        run = run_sick("LimitedMemory", f"--reports={tmp_path}")
     assert set(run.counts()) == {"BROKEN"}
     for case in run.cases:
         assert "errno 12 (ENOMEM: Cannot allocate memory)" in case.text
@@ -76,14 +76,14 @@ def test_a_low_memlock_limit_is_broken_and_named(tmp_path: Path) -> None:
 
 def test_enough_memlock_is_enough() -> None:
     with memlock(8 << 20):
-        assert set(run_sick("limited-memory").counts()) == {"PASS"}
+        assert set(run_sick("LimitedMemory").counts()) == {"PASS"}
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n1"])
 def test_a_device_that_disappears_is_broken_from_then_on(workers: str, tmp_path: Path) -> None:
     lab = providers(tmp_path, "{driver: reference, null_mr: required, timeout: 0.1}")
     run = run_sick(
-        "vanishing",
+        "Vanishing",
         lab,
         workers,
         "--search=0",

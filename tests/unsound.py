@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A pytest plugin, `-p tests.unsound`: reference devices whose ordinary memory is wrong, by --reference-fault.
+"""Reference devices whose ordinary memory is wrong: --reference-fault=tests.unsound:Garbled.
 
 Nothing can be said of their null MRs: where a check meets what is wrong, the control must find it first.
 """
@@ -9,7 +9,6 @@ from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak
 from conformance.reference.engine.memory import Piece, as_bytes
 from conformance.reference.engine.objects import MR, Segment, Transfer
-from conformance.reference.faults import FAULTS
 
 
 def _garbled(piece: Piece) -> bytes:
@@ -43,7 +42,3 @@ class NothingRemote(Device):
 
     def find_remote(self, transfer: Transfer, rkey: int, addr: int, length: int, access: int) -> tuple[MR, int]:
         raise Nak(abi.WC_REM_ACCESS_ERR, "no remote access at all")
-
-
-UNSOUND = {"garbled": Garbled, "long-garbled": LongGarbled, "nothing-remote": NothingRemote}
-FAULTS |= UNSOUND  # type: ignore[arg-type]  # they break no clause

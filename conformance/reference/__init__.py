@@ -7,6 +7,7 @@ it, faults/ for wrong devices and variants.py for other right ones.
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from . import libibverbs
 from .engine.device import Device
@@ -39,17 +40,35 @@ def load(devices: int = 1, faults: Sequence[str] = (), variant: str | None = Non
 
 
 def compose(faults: Sequence[str], variant: str | None) -> type[Device]:
-    """The device class with faults and a variant in front. Raises ValueError for an unknown name."""
+    """The device class with faults and a variant in front. Raises ValueError for an unknown name.
+
+    A fault that is not of this package is named by its place: my_faults:ReadsOnes is class ReadsOnes of module
+    my_faults.
+    """
     parts: list[type[Device]] = []
     for name in faults:
-        if name not in FAULTS:
+        if ":" in name:
+            parts.append(_class_at(name))
+        elif name in FAULTS:
+            parts.append(FAULTS[name])
+        else:
             raise ValueError(f"no fault {name!r} of the reference device; there are {', '.join(sorted(FAULTS))}")
-        parts.append(FAULTS[name])
     if variant is not None:
         if variant not in VARIANTS:
             raise ValueError(f"no variant {variant!r} of the reference device; there are {', '.join(sorted(VARIANTS))}")
         parts.append(VARIANTS[variant])
     return type("Device", (*parts, Device), {})
+
+
+def _class_at(place: str) -> type[Device]:
+    module, _, name = place.partition(":")
+    try:
+        found = vars(import_module(module)).get(name)
+    except ImportError as error:
+        raise ValueError(f"fault {place!r}: {error}") from error
+    if not isinstance(found, type) or not issubclass(found, Device):
+        raise ValueError(f"fault {place!r}: module {module} has no class {name} that is a reference Device")
+    return found
 
 
 def library_path() -> str | None:
