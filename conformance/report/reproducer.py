@@ -47,7 +47,7 @@ _WR_NAMES = {Operation.CMP_AND_SWP: "ATOMIC_CMP_AND_SWP", Operation.FETCH_AND_AD
 """Operations that enum ibv_wr_opcode calls otherwise."""
 
 _ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "program"),
     undefined=jinja2.StrictUndefined,
     autoescape=False,  # C, not HTML
     trim_blocks=True,
@@ -90,7 +90,7 @@ def render(
     lists += [("scatter", side)] if scenario.scatter else []
     opcode = _WR_NAMES.get(scenario.operation, scenario.operation.name)
     unmapped = [segment.length for segment in scenario.segments if segment.address is Address.UNMAPPED]
-    return _ENVIRONMENT.get_template("reproducer.c.j2").render(
+    return _ENVIRONMENT.get_template("main.c.j2").render(
         scenario=scenario,
         header=list(_header(scenario, target_device, port, gid_index, clause, finding)),
         due=predict(scenario, plan(scenario), sys.byteorder),
