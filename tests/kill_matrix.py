@@ -10,14 +10,14 @@ import argparse
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from conformance.clauses import CLAUSES, Level
-from conformance.reference.faults import FAULTS
+from conformance.clauses import BY_ID, CLAUSES, Clause, Level
+from conformance.reference.faults import FAULTS, Fault
 from conformance.reference.variants import VARIANTS
-from tests.suite import ROOT, SuiteRun, run_suite
+from tests.suite import ROOT, Case, SuiteRun, run_suite
 
 DOCUMENT = ROOT / "docs" / "kill-matrix.md"
 REPORT = ROOT / "reports" / "kill-matrix.md"
@@ -158,6 +158,8 @@ class Selection:
 WHOLE = Selection(thin=1, search=40)
 QUICK = Selection(thin=12, search=0)
 PROCESSES = 2
+LINE_LENGTH = 120
+"""Columns, as pyproject.toml has it."""
 
 
 def on_fault(name: str) -> tuple[str, ...]:
@@ -205,16 +207,49 @@ def _selected(selection: Selection) -> tuple[str, ...]:
 def fault_problems(name: str, run: SuiteRun) -> Iterator[str]:
     """What the run of a fault shows that it must not."""
     fault = FAULTS[name]
-    failed = run.clauses("FAIL")
-    if fault.clause not in failed:
+    if fault.clause not in run.clauses("FAIL"):
         yield f"{name} survives: no check of {fault.clause} fails\n{run.output}"
     for check in sorted({check for check, faults in CHECKS.items() if name in faults} - failing_checks(run)):
         yield f"{name} is not noticed by {check}"
-    for case in run.cases:
-        if case.verdict == "FAIL" and case.clause not in (fault.clause, *fault.touches):
-            yield f"{name} does not declare that it touches {case.clause}: {case.name} fails\n{case.text}"
-        if case.verdict == "BROKEN" and not fault.breaks_ordinary:
-            yield f"{name} is taken for a broken rig by {case.name}\n{case.text}"
+    declared = {fault.clause, *fault.touches}
+    if undeclared := [case for case in run.cases if case.verdict == "FAIL" and case.clause not in declared]:
+        yield (
+            f"{name} touches more than it declares. If such a device cannot keep these clauses either, its class says:"
+            f"\n\n{_to_paste(fault, {case.clause for case in undeclared})}\n\n{_first_of_each(undeclared)}"
+        )
+    if not fault.breaks_ordinary and (broken := [case for case in run.cases if case.verdict == "BROKEN"]):
+        yield (
+            f"{name} is taken for a broken rig. If such a device gets ordinary memory wrong, too, its class says:"
+            f"\n\n{_place_of(fault)}\n    breaks_ordinary = True\n\n{_first_of_each(broken)}"
+        )
+
+
+def _to_paste(fault: type[Fault], more: set[str]) -> str:
+    """The whole declaration of what the fault touches, in the order of the clauses and as `ruff format` leaves it."""
+    touches = [clause for clause in JUDGED if clause in {*fault.touches, *more}]
+    line = f"    touches = ({', '.join(map(_quoted, touches))}{',' if len(touches) == 1 else ''})"
+    if len(line) > LINE_LENGTH:
+        line = "\n".join(["    touches = (", *(f"        {_quoted(clause)}," for clause in touches), "    )"])
+    return f"{_place_of(fault)}\n{line}"
+
+
+def _place_of(fault: type[Fault]) -> str:
+    return f"# {fault.__module__.replace('.', '/')}.py, class {fault.__name__}"
+
+
+def _quoted(clause: str) -> str:
+    return f'"{clause}"'
+
+
+def _first_of_each(cases: Iterable[Case]) -> str:
+    """Of each clause how many cases there are, and what the first says."""
+    by_clause: dict[str, list[Case]] = {}
+    for case in cases:
+        by_clause.setdefault(case.clause, []).append(case)
+    return "\n\n".join(
+        f"{clause}: {len(cases)} {cases[0].verdict}, the first of them {cases[0].name}\n{cases[0].text}"
+        for clause, cases in by_clause.items()
+    )
 
 
 def variant_problems(name: str, run: SuiteRun) -> Iterator[str]:
@@ -231,21 +266,20 @@ def failing_checks(run: SuiteRun) -> set[str]:
 
 
 def document() -> str:
-    """docs/kill-matrix.md, from what the faults and variants say of themselves."""
-    matrix = _table(
-        {name: {fault.clause: "**K**", **dict.fromkeys(fault.touches, "·")} for name, fault in FAULTS.items()}
-    )
+    """docs/kill-matrix.md, from what the faults and variants say of themselves.
+
+    No line depends on more than one fault, check or variant, so that changes of different ones do not meet in a merge.
+    """
     return (
         "# Kill matrix\n\n"
-        f"The suite is run against {len(FAULTS)} wrong devices and {len(VARIANTS)} other conforming ones "
-        "(`conformance/reference/faults`, `variants.py`). This page is what they declare; `tests/test_kill_matrix.py` "
-        "holds the suite to it, and `python -m tests.kill_matrix` writes it.\n\n"
-        "**K**: the fault breaks this clause, and a check of it fails. ·: a device that is wrong in this way cannot "
-        "keep this clause either, so its checks may fail too. No other check fails.\n\n"
-        f"{matrix}\n"
-        "## What is wrong\n\n"
-        + "".join(f"- `{name}` ({fault.clause}): {_words(fault)}\n" for name, fault in FAULTS.items())
-        + "\n## What each check is proven by\n\n"
+        "The suite is run against wrong devices (`conformance/reference/faults`) and against other conforming ones "
+        "(`conformance/reference/variants.py`). This page is what they declare; `tests/test_kill_matrix.py` holds the "
+        "suite to it, and `python -m tests.kill_matrix --page` writes it.\n\n"
+        "## Wrong devices, by the clause that they break\n\n"
+        "A check of that clause fails. A device that is wrong in this way may not be able to keep another clause "
+        "either: it *touches* that, whose checks may fail too. No other check fails.\n\n"
+        + "".join(_section(BY_ID[clause]) for clause in JUDGED)
+        + "## What each check is proven by\n\n"
         + "".join(f"- `{check}`: {', '.join(faults)}\n" for check, faults in (CHECKS | SEARCHES).items())
         + f"- `{ONLY_A_KERNEL}`: only a kernel that keeps the MRs of a dead process\n"
         + "\n## Conforming variants\n\n"
@@ -253,35 +287,44 @@ def document() -> str:
     )
 
 
+def _section(clause: Clause) -> str:
+    faults = {name: fault for name, fault in FAULTS.items() if fault.clause == clause.id}
+    lines = "".join(
+        f"- `{name}`: {_words(fault)}{f' *Touches {_list(fault.touches)}.*' if fault.touches else ''}\n"
+        for name, fault in faults.items()
+    )
+    return f"### {clause.id}\n\n{clause.level.value}: {clause.requirement}.\n\n{lines}\n"
+
+
+def _list(clauses: Collection[str]) -> str:
+    return ", ".join(clause for clause in JUDGED if clause in clauses)
+
+
 def _words(kind: type) -> str:
     return " ".join((inspect.getdoc(kind) or "").split())
 
 
-def _table(marks: Mapping[str, Mapping[str, str]]) -> str:
-    """A row for each fault, a column for each judged clause; the columns are numbered, in the order of the list."""
-    numbers = {clause: number for number, clause in enumerate(JUDGED, 1)}
-    lines = ["| fault | " + " | ".join(map(str, numbers.values())) + " |", "|---" * (len(numbers) + 1) + "|"]
-    lines += [f"| {name} | {' | '.join(row.get(clause, '') for clause in JUDGED)} |" for name, row in marks.items()]
-    legend = ", ".join(f"{number} {clause}" for clause, number in numbers.items())
-    return "\n".join(lines) + f"\n\nThe clauses: {legend}.\n"
-
-
 def report(runs: Mapping[str, SuiteRun]) -> str:
     """reports/kill-matrix.md: how many checks of each clause failed for each fault."""
-    counts = {}
+    lines = []
     for name, run in runs.items():
         failed = Counter(case.clause for case in run.cases if case.verdict == "FAIL")
-        counts[name] = {clause: str(number) for clause, number in failed.items()}
-    return f"# Kill matrix, measured\n\nHow many checks of each clause failed (most stop at 2).\n\n{_table(counts)}"
+        counts = ", ".join(f"{clause} {failed[clause]}" for clause in JUDGED if failed[clause])
+        lines.append(f"- `{name}` ({FAULTS[name].clause}): {counts}\n")
+    return f"# Kill matrix, measured\n\nHow many checks of each clause failed (most stop at 2).\n\n{''.join(lines)}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kill_matrix", description=__doc__)
     parser.add_argument("names", nargs="*", help="faults and variants (default: all)")
     parser.add_argument("--quick", action="store_true", help="the selection of checks that the tests use")
+    parser.add_argument("--page", action="store_true", help="run nothing, only write docs/kill-matrix.md")
     option = parser.parse_args()
     if unknown := set(option.names) - FAULTS.keys() - VARIANTS.keys():
         parser.error(f"no fault or variant {', '.join(sorted(unknown))}")
+    DOCUMENT.write_text(document())
+    if option.page:
+        return 0
     selection = QUICK if option.quick else WHOLE
     faults = [name for name in FAULTS if name in option.names or not option.names]
     variants = [name for name in VARIANTS if name in option.names or not option.names]
@@ -292,8 +335,6 @@ def main() -> int:
     problems += [problem for name, run in of_variants.items() for problem in variant_problems(name, run)]
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(report(of_faults))
-    DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text(document())
     print(*problems, f"{len(faults)} faults, {len(variants)} variants, {len(problems)} problems", sep="\n\n")
     return bool(problems)
 

@@ -3,12 +3,16 @@
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from conformance import checks
 from conformance.clauses import BY_ID, CLAUSES, GROUPS, Clause
+
+CHANGES = Path(__file__).parent.parent / "docs" / "changes.md"
 
 
 def functions() -> Iterator[tuple[str, list[str]]]:
@@ -36,6 +40,11 @@ def test_every_check_has_one_clause_of_its_file(check: str) -> None:
     (clause,) = CHECKS[check]
     assert clause in BY_ID
     assert check.startswith(f"test_{BY_ID[clause].group}.")
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.id)
+def test_the_page_of_changes_names_every_clause(clause: Clause) -> None:
+    assert clause.id in re.findall(r"[a-z]+/[a-z-]+", CHANGES.read_text()), "docs/changes.md: say that it is new"
 
 
 def test_ids_are_unique_and_grouped() -> None:

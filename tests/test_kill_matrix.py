@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The suite fails wrong devices, in the clause that they break and in no other, and passes every conforming one."""
 
+import ast
+import difflib
+
 import pytest
 
-from conformance.clauses import BY_ID, Level
-from conformance.reference.faults import FAULTS
+from conformance.clauses import BY_ID, Clause, Level
+from conformance.reference.faults import FAULTS, Fault
 from conformance.reference.variants import VARIANTS
 from tests import kill_matrix
-from tests.suite import run_suite
+from tests.suite import Case, SuiteRun, run_suite
 
 NEVER = {"allocate/fails-cleanly"}
 """A device that has null MRs cannot be made to fail an allocation."""
@@ -35,7 +38,59 @@ def test_the_correct_device_passes_everything() -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_device_fails_the_clause_that_it_breaks_and_no_other(name: str) -> None:
     run = kill_matrix.run_fault(name, kill_matrix.QUICK)
-    assert list(kill_matrix.fault_problems(name, run)) == []
+    if list(kill_matrix.fault_problems(name, run)):
+        # Tell all at once: what the scenarios that are left out here show is told by this run, too.
+        run = kill_matrix.run_fault(name, kill_matrix.WHOLE)
+        pytest.fail("\n\n".join(kill_matrix.fault_problems(name, run)), pytrace=False)
+
+
+def test_all_that_a_fault_must_declare_is_told_at_once_as_text_to_paste() -> None:
+    fails = ["read/mixed-gather", "free/no-leak", "free/no-leak", "allocate/coexist", "discard/receive", "read/zeros"]
+    cases = [Case(f"test_{at}", clause, "ref0", "FAIL", f"text {at}", "") for at, clause in enumerate(fails)]
+    broken = Case("test_broken", "read/zeros", "ref0", "BROKEN", "no control", "")
+    run = SuiteRun(1, "", (*cases, broken))
+    touches, ordinary = kill_matrix.fault_problems("zero-only-first-segment", run)
+    pasted = touches[touches.index("touches = (") : touches.index("\n\nfree/no-leak")]
+    assert ast.literal_eval(pasted.partition("=")[2].strip()) == (
+        "allocate/coexist",
+        "read/zeros",
+        "discard/receive",
+        "discard/mixed-scatter",
+        "free/no-leak",
+    )
+    assert "conformance/reference/faults/read.py, class ZeroOnlyFirstSegment" in touches
+    assert "free/no-leak: 2 FAIL, the first of them test_1\ntext 1" in touches
+    assert "    breaks_ordinary = True\n" in ordinary
+    assert "no control" in ordinary
+
+
+def test_text_to_paste_is_one_line_where_that_is_not_too_long() -> None:
+    run = SuiteRun(
+        1, "", tuple(Case("t", clause, "ref0", "FAIL", "", "") for clause in ("free/no-leak", "key/no-rkey"))
+    )
+    assert '\n    touches = ("key/no-rkey",)\n' in "".join(kill_matrix.fault_problems("leaks-heap", run))
+
+
+def test_a_new_fault_or_clause_changes_no_other_line_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kill_matrix.document().splitlines()
+
+    class New(Fault):
+        """It is wrong."""
+
+        clause = "new/clause"
+        touches = ("read/zeros",)
+
+    monkeypatch.setattr(kill_matrix, "FAULTS", {**FAULTS, "new": New})
+    monkeypatch.setattr(kill_matrix, "JUDGED", (*kill_matrix.JUDGED, "new/clause"))
+    monkeypatch.setattr(
+        kill_matrix, "BY_ID", {**BY_ID, "new/clause": Clause("new/clause", Level.MUST, "it is", "here")}
+    )
+    changes = [line for line in difflib.ndiff(before, kill_matrix.document().splitlines()) if line[0] in "-?+"]
+    assert [line for line in changes if line[2:]] == [
+        "+ ### new/clause",
+        "+ MUST: it is.",
+        "+ - `new`: It is wrong. *Touches read/zeros.*",
+    ]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -93,4 +148,4 @@ def test_faults_and_variants_say_what_they_are() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert kill_matrix.DOCUMENT.read_text() == kill_matrix.document(), "run python -m tests.kill_matrix"
+    assert kill_matrix.DOCUMENT.read_text() == kill_matrix.document(), "run python -m tests.kill_matrix --page"
