@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from conformance import config, inventory
+from conformance.report import reproducer
+from conformance.scenarios import Scenario
 from conformance.verbs.devices import list_devices
 from tests.suite import run_suite
 
@@ -115,6 +117,15 @@ def test_targets_of_one_device_share_a_worker(tmp_path: Path) -> None:
     assert len(set.union(*(workers[target] for target in workers if target.startswith("ref0/")))) == 1
     assert len(set.union(*workers.values())) == 2
     assert run.status == 0
+
+
+def test_the_c_program_of_a_failure_has_the_variables_and_a_file_of_its_own(tmp_path: Path) -> None:
+    plain, both = targets(tmp_path, "[{}, {name: both, REF_X: 2, REF_Y: b}]")
+    scenario = Scenario.parse("rc-send-m32-n32-rq-post_send-poll_cq")
+    paths = [reproducer.write_for(tmp_path, target, scenario, "", "") for target in (plain, both)]
+    assert paths[0] != paths[1]
+    assert "REF_X" not in paths[0].read_text(encoding="utf-8")
+    assert '\t{ "REF_X", "2" },\n\t{ "REF_Y", "b" },\n' in paths[1].read_text(encoding="utf-8")
 
 
 def test_the_header_and_a_failure_show_the_variables(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ import pytest
 
 from conformance import config, inventory
 from conformance.outcome import Aspect
+from conformance.reference.engine.memory import Payload
+from conformance.reference.engine.objects import Context, Segment
+from conformance.reference.faults import FAULTS
+from conformance.reference.faults.discard import LeaksToAddress
 from conformance.report import reproducer
 from conformance.scenarios import Address, Operation, Poll, Post, Queue, Scenario, Transport
 from conformance.verdicts import Failure
@@ -32,6 +36,9 @@ STRICT = ("-Wall", "-Wextra", "-Werror", "-std=c11", "-O1")
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 TIMEOUT = 1.0
 """Seconds that the programs wait for a completion: only a lost one is waited for."""
+REF0 = reproducer.Where("ref0", 1, 1, TIMEOUT)
+MLX5_0 = reproducer.Where("mlx5_0", 1, 3, 5.0)
+CQE128 = replace(MLX5_0, environment=(("MLX5_CQE_SIZE", "128"), ("MLX5_SCATTER_TO_CQE", "1")), label="cqe128")
 
 SCENARIOS = (
     "rc-send-m32-n32-srq-post_send-poll_cq",
@@ -95,9 +102,10 @@ class Ran:
     failure: str
 
 
-def write(folder: Path, scenario: str, clause: str = "") -> Path:
+def write(folder: Path, scenario: str, clause: str = "", environment: config.Variables = ()) -> Path:
     finding = "a /* finding */ and 'quotes\" \\\nof two lines"
-    return reproducer.write(folder, Scenario.parse(scenario), "ref0", 1, 1, TIMEOUT, clause, finding)
+    where = replace(REF0, environment=environment)
+    return reproducer.write(folder, Scenario.parse(scenario), where, clause, finding)
 
 
 def compile_strictly(source: Path, *options: str, compiler: str = COMPILERS[0], suffix: str = "") -> Path:
@@ -106,9 +114,9 @@ def compile_strictly(source: Path, *options: str, compiler: str = COMPILERS[0], 
     return built
 
 
-def program(folder: Path, scenario: str, clause: str = "") -> Path:
+def program(folder: Path, scenario: str, clause: str = "", environment: config.Variables = ()) -> Path:
     """The program for a scenario as a shared object."""
-    return compile_strictly(write(folder, scenario, clause), "-shared", "-fPIC", suffix=".so")
+    return compile_strictly(write(folder, scenario, clause, environment), "-shared", "-fPIC", suffix=".so")
 
 
 def programs(folder: Path, scenarios: tuple[str, ...]) -> list[Path]:
@@ -139,8 +147,23 @@ def run_on_reference(
     return [Ran(**result) for result in json.loads(done.stdout)]
 
 
+class LeaksIfTold(LeaksToAddress):
+    """Wrong only with REF_LEAKS=1 in the environment when the device is opened, as a provider in C finds it there."""
+
+    def open(self) -> Context:
+        libc = ctypes.CDLL(None)
+        libc.getenv.restype = ctypes.c_char_p
+        self.leaks = libc.getenv(b"REF_LEAKS") == b"1"
+        return super().open()
+
+    def leak(self, segment: Segment, payload: Payload) -> None:
+        if self.leaks:
+            super().leak(segment, payload)
+
+
 def run_jobs() -> None:
     """The process that `run_on_reference` starts."""
+    FAULTS["leaks-if-told"] = LeaksIfTold
     job = json.load(sys.stdin)
     providers = config.load(ROOT / "providers.yaml")
     machine = inventory.open_machine(
@@ -265,7 +288,7 @@ def test_what_the_device_lacks_could_not_be_tried(variant: str, fault: str, word
 def test_the_first_comment_says_what_the_program_shows() -> None:
     scenario = Scenario.parse("rc-send-m32-n32-srq-post_send-poll_cq")
     finding = "responder's canary of scatter[0]: 32 of 32 bytes wrong"
-    text = reproducer.render(scenario, "mlx5_0", 2, 3, 5.0, "discard/leaves-memory", finding)
+    text = reproducer.render(scenario, replace(MLX5_0, port=2), "discard/leaves-memory", finding)
     comment = " ".join(text[: text.index("*/")].replace("\n *", " ").split())
     for words in (
         "RC SEND of 32 bytes",
@@ -280,7 +303,7 @@ def test_the_first_comment_says_what_the_program_shows() -> None:
 
 
 def test_what_a_scenario_does_not_need_is_not_in_its_program() -> None:
-    text = reproducer.render(Scenario.parse("rc-send-m32-n32-rq-post_send-poll_cq"), "mlx5_0", 1, 3, 5.0)
+    text = reproducer.render(Scenario.parse("rc-send-m32-n32-rq-post_send-poll_cq"), MLX5_0)
     for word in ("ibv_wr_", "srq", "xrc", "ibv_ah *", "GRH", "imm", "ibv_cq_ex", "ATOMIC_", "mmap", "ADD", "UD"):
         assert word not in text.partition("*/")[2]
 
@@ -289,17 +312,57 @@ def test_a_file_is_named_after_target_and_scenario_and_not_too_long(tmp_path: Pa
     short = Scenario.parse("rc-send-3*n8@zero-m24-rq-post_send-poll_cq")
     long = Scenario.parse(f"rc-send-{'+'.join(f'n{n}' for n in range(1, 33))}-m528-rq-post_send-poll_cq")
     longer = Scenario.parse(f"rc-send-{'+'.join(f'n{n}' for n in range(1, 33))}-m600-rq-post_send-poll_cq")
-    path = reproducer.write(tmp_path / "reproducers", short, "mlx5_0", 1, None, 5.0)
+    path = reproducer.write(tmp_path / "reproducers", short, replace(MLX5_0, gid_index=None))
     assert path == tmp_path / "reproducers" / "mlx5_0-1-rc-send-3xn8.zero-m24-rq-post_send-poll_cq.c"
-    assert path.read_text() == reproducer.render(short, "mlx5_0", 1, None, 5.0)
-    names = {reproducer.file_name(scenario, "mlx5_0", 1) for scenario in (long, longer)}
+    assert path.read_text() == reproducer.render(short, replace(MLX5_0, gid_index=None))
+    names = {reproducer.file_name(scenario, MLX5_0) for scenario in (long, longer)}
     assert len(names) == 2
-    assert all(len(name) <= len("mlx5_0-1-") + reproducer.LONGEST_NAME + len(".c") for name in names)
+    assert all(len(name) <= len("mlx5_0-1-") + reproducer.LONGEST_PART + len(".c") for name in names)
+
+
+def test_the_same_scenario_in_another_environment_is_another_file() -> None:
+    scenario = Scenario.parse("rc-send-m32-n32-srq-post_send-poll_cq")
+    labels = ("", "cqe64", "cqe128", "A=x,B=y", "A=x/B=y", "MLX5_CQE_SIZE=" + 200 * "1", "MLX5_CQE_SIZE=" + 201 * "1")
+    names = [reproducer.file_name(scenario, replace(MLX5_0, label=label)) for label in labels]
+    assert names[:3] == [
+        f"mlx5_0-1-{label}rc-send-m32-n32-srq-post_send-poll_cq.c" for label in ("", "cqe64-", "cqe128-")
+    ]
+    assert len(set(names)) == len(labels)
+    assert all(re.fullmatch(r"[\w.+-]{1,255}", name, re.ASCII) for name in names)
+
+
+def test_the_environment_is_named_where_the_program_says_what_it_is() -> None:
+    scenario = Scenario.parse("rc-send-m32-n32-srq-post_send-poll_cq")
+    text = reproducer.render(scenario, CQE128, "discard/leaves-memory", "32 of 32 bytes wrong")
+    comment = " ".join(text[: text.index("*/")].replace("\n *", " ").split())
+    assert "Found on mlx5_0, port 1, GID index 3, with MLX5_CQE_SIZE=128 MLX5_SCATTER_TO_CQE=1: 32 of 32" in comment
+    assert "It sets MLX5_CQE_SIZE=128 MLX5_SCATTER_TO_CQE=1, except what is set already." in comment
+    assert "cc -Wall -o reproducer 'mlx5_0-1-cqe128-rc-send-" in comment
+    assert "environment" not in reproducer.render(scenario, MLX5_0)
+
+
+def test_any_value_of_a_variable_is_what_the_program_sets(tmp_path: Path) -> None:
+    value = "\"a\\nb\\\" ??/ %s */ é 'x'"
+    path = compile_strictly(write(tmp_path, SCENARIOS[0], environment=(("REF_X", value),)))
+    for outer, seen in ((None, value), ("of the shell", "of the shell"), ("", "")):
+        shell = {name: text for name, text in {**os.environ, "REF_X": outer}.items() if text is not None}
+        done = subprocess.run([path, "no_such_device"], env=shell, capture_output=True, text=True, check=False)
+        assert done.stdout.splitlines()[0] == f"REF_X={seen}"
+
+
+@pytest.mark.parametrize(("value", "status"), [("1", 1), ("0", 0)])
+def test_the_provider_finds_the_environment_of_the_check_when_the_device_is_opened(
+    value: str, status: int, tmp_path: Path
+) -> None:
+    scenario = "rc-send-m32-n32-srq-post_send-poll_cq"
+    built = [program(tmp_path, scenario, environment=(("REF_LEAKS", value),))]
+    [ran] = run_on_reference((scenario,), built, "leaks-if-told", ask_suite=False)
+    assert ran.status == status, ran.output
 
 
 def test_an_unknown_clause_is_refused() -> None:
     with pytest.raises(ValueError, match="'read/zero' is no clause"):
-        reproducer.render(Scenario.parse(SCENARIOS[0]), "mlx5_0", 1, 3, 5.0, "read/zero")
+        reproducer.render(Scenario.parse(SCENARIOS[0]), MLX5_0, "read/zero")
 
 
 if __name__ == "__main__":

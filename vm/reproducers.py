@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conformance.verbs.bench import Bench
 
 FOLDER = Path(__file__).resolve().parent.parent / ".build/vm/reproducers"
-DEVICE, PORT, GID_INDEX, TIMEOUT = "rxe0", 1, 1, 2.0
+WHERE = reproducer.Where("rxe0", port=1, gid_index=1, timeout=2.0)
 
 SCENARIOS = (
     "rc-send-m64-m64-rq-post_send-poll_cq",
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         return compare()
     shutil.rmtree(FOLDER, ignore_errors=True)
     for scenario in SCENARIOS:
-        source = reproducer.write(FOLDER, Scenario.parse(scenario), DEVICE, PORT, GID_INDEX, TIMEOUT)
+        source = reproducer.write(FOLDER, Scenario.parse(scenario), WHERE)
         subprocess.run(["cc", "-Wall", "-o", program(scenario), source, "-libverbs"], check=True)
     command = [sys.executable, "-m", "vm", "--exec", "--", sys.executable, "-m", "vm.reproducers", "--in-guest"]
     return subprocess.run(command, cwd=FOLDER.parent.parent.parent, check=False).returncode
@@ -67,12 +67,12 @@ def compare() -> int:
     machine = inventory.open_machine(providers)
     from conformance.verbs.bench import Bench  # not before open_machine: it imports pyverbs
 
-    target = next(t for t in inventory.targets(providers, machine.devices).targets if t.device.name == DEVICE)
+    target = next(t for t in inventory.targets(providers, machine.devices).targets if t.device.name == WHERE.device)
     assert target.gid is not None
     bench = Bench(target, control_only=True)
     differences = 0
     for scenario in SCENARIOS:
-        command = [str(program(scenario)), DEVICE, str(PORT), str(target.gid.index)]
+        command = [str(program(scenario)), WHERE.device, str(WHERE.port), str(target.gid.index)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         by_suite, why = verdict(bench, Scenario.parse(scenario))
         agree = done.returncode == by_suite

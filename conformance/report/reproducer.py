@@ -2,7 +2,6 @@
 """A stand-alone C program for a scenario: what shows a failure to people who do not have the suite."""
 
 import hashlib
-import json
 import math
 import re
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import jinja2
 
 from conformance.clauses import BY_ID
+from conformance.config import Variables
 from conformance.inventory import Target
 from conformance.scenarios import (
     LONGEST_CONTROL,
@@ -33,8 +33,8 @@ from conformance.scenarios import (
 )
 
 COLUMNS = 110
-LONGEST_NAME = 100
-"""Characters of a scenario id in a file name."""
+LONGEST_PART = 100
+"""Characters of a scenario id, or of an environment's label, in a file name; 255 is what most file systems take."""
 PAGE = 4096
 
 _POSTED_BY = {
@@ -65,20 +65,32 @@ class _Row:
     length: int
 
 
-def render(
-    scenario: Scenario,
-    target_device: str,
-    port: int,
-    gid_index: int | None,
-    timeout: float,
-    clause: str = "",
-    finding: str = "",
-) -> str:
+@dataclass(frozen=True)
+class Where:
+    """On what a program drives its scenario unless it is told otherwise."""
+
+    device: str
+    port: int
+    gid_index: int | None
+    """None: the port is addressed by LID"""
+    timeout: float
+    """seconds that a completion is waited for"""
+    environment: Variables = ()
+    """what the program sets before it opens the device, as providers read it then"""
+    label: str = ""
+    """the environment's name"""
+
+
+def where(target: Target) -> Where:
+    index = target.gid.index if target.gid and target.port.link_layer != "INFINIBAND" else None
+    return Where(target.device.name, target.port.number, index, target.timeout, target.environment, target.label)
+
+
+def render(scenario: Scenario, where: Where, clause: str = "", finding: str = "") -> str:
     """The text of a C program that drives the scenario and exits with 0 (conforming), 1 (not) or 2 (could not try).
 
-    Device, port, GID index (None: the port is addressed by LID) and timeout (seconds) are what the program takes
-    unless it is told otherwise. `clause` and `finding` say in its first comment what it shows. A scenario without
-    null segments gives a program that drives ordinary memory only. Raises ValueError for an unknown clause.
+    `clause` and `finding` say in its first comment what it shows. A scenario without null segments gives a program
+    that drives ordinary memory only. Raises ValueError for an unknown clause.
     """
     if clause and clause not in BY_ID:
         raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
@@ -92,7 +104,7 @@ def render(
     unmapped = [segment.length for segment in scenario.segments if segment.address is Address.UNMAPPED]
     return _ENVIRONMENT.get_template("main.c.j2").render(
         scenario=scenario,
-        header=list(_header(scenario, target_device, port, gid_index, clause, finding)),
+        header=list(_header(scenario, where, clause, finding)),
         due=predict(scenario, plan(scenario), sys.byteorder),
         kinds={_kind(segment) for segment in scenario.segments},
         gather=_rows(scenario.gather, layout.gather),
@@ -104,14 +116,15 @@ def render(
         unmapped_size=max(unmapped, default=0),
         control=control,
         written_first=_is_written_first(scenario, clause),
-        longest=math.ceil(4 * timeout) + 10,  # two passes with two completions each
+        longest=math.ceil(4 * where.timeout) + 10,  # two passes with two completions each
         few_sges=max(len(scenario.gather), len(scenario.scatter)) <= 4,
         wr_opcode=f"IBV_WR_{opcode}",
         send_ops_flag=f"IBV_QP_EX_WITH_{opcode}",
-        device=json.dumps(target_device),
-        port=port,
-        gid_index=gid_index or 0,
-        timeout=float(timeout),
+        device=_string(where.device),
+        port=where.port,
+        gid_index=where.gid_index or 0,
+        timeout=float(where.timeout),
+        environment=[(_string(variable), _string(value)) for variable, value in where.environment],
     )
 
 
@@ -121,40 +134,37 @@ def _is_written_first(scenario: Scenario, clause: str) -> bool:
 
 
 def write_for(folder: Path, target: Target, scenario: Scenario, clause: str, finding: str) -> Path:
-    """`write` with the defaults of a target."""
-    index = target.gid.index if target.gid and target.port.link_layer != "INFINIBAND" else None
-    return write(folder, scenario, target.device.name, target.port.number, index, target.timeout, clause, finding)
+    """`write` for a target."""
+    return write(folder, scenario, where(target), clause, finding)
 
 
-def write(
-    folder: Path,
-    scenario: Scenario,
-    target_device: str,
-    port: int,
-    gid_index: int | None,
-    timeout: float,
-    clause: str = "",
-    finding: str = "",
-) -> Path:
+def write(folder: Path, scenario: Scenario, where: Where, clause: str = "", finding: str = "") -> Path:
     """Write the program to a file of the folder, made if need be, that is named after target and scenario.
 
     Returns its path. Raises OSError, and ValueError as `render` does.
     """
-    text = render(scenario, target_device, port, gid_index, timeout, clause, finding)
+    text = render(scenario, where, clause, finding)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(scenario, target_device, port)
+    path = folder / file_name(scenario, where)
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def file_name(scenario: Scenario, target_device: str, port: int) -> str:
-    """`mlx5_0-1-rc-send-m32-n32-srq-post_send-poll_cq.c`; a long scenario id is cut and a hash of it added."""
+def file_name(scenario: Scenario, where: Where) -> str:
+    """`mlx5_0-1-cqe128-rc-send-m32-n32-srq-post_send-poll_cq.c`, without the label where there is no environment."""
     # "3*n8" is "3xn8" there, and "n8@zero" "n8.zero": neither shells nor make(1) take these names apart.
     name = str(scenario).replace("*", "x").replace("@", ".")
-    if len(name) > LONGEST_NAME:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-        name = f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
-    return re.sub(r"[^\w.+-]", "_", f"{target_device}-{port}-{name}.c", flags=re.ASCII)
+    parts = (where.device, str(where.port), where.label, name)
+    return "-".join(_part(text) for text in parts if text) + ".c"
+
+
+def _part(text: str) -> str:
+    """Text as part of a file name. What had to be cut or spelled otherwise has a hash, so that no two are the same."""
+    plain = re.sub(r"[^\w.+-]", "_", text, flags=re.ASCII)
+    if plain == text and len(text) <= LONGEST_PART:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return f"{plain[: LONGEST_PART - len(digest) - 1]}-{digest}"
 
 
 def _with_memory_for_all(scenario: Scenario) -> Scenario:
@@ -182,18 +192,25 @@ def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-def _header(
-    scenario: Scenario, device: str, port: int, gid_index: int | None, clause: str, finding: str
-) -> Iterator[str]:
+def _string(text: str) -> str:
+    """A C string literal; as octal what C, or a compiler with trigraphs, would read as something else."""
+    plain = (chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in text.encode())
+    return f'"{"".join(plain)}"'
+
+
+def _header(scenario: Scenario, where: Where, clause: str, finding: str) -> Iterator[str]:
     """The lines of the program's first comment."""
     paragraphs = [_subject(scenario)]
     if clause:
         paragraphs.append(f"{clause}: {BY_ID[clause].requirement} ({BY_ID[clause].source}).")
     if finding:
-        by = f"LID, port {port}" if gid_index is None else f"port {port}, GID index {gid_index}"
-        paragraphs.append(f"Found on {device}, {by}:\n{finding}")
+        by = "LID, port {0.port}" if where.gid_index is None else "port {0.port}, GID index {0.gid_index}"
+        settings = f", with {_settings(where)}" if where.environment else ""
+        paragraphs.append(f"Found on {where.device}, {by.format(where)}{settings}:\n{finding}")
     paragraphs.append(_procedure(scenario, clause))
-    file = file_name(scenario, device, port)
+    if where.environment:
+        paragraphs.append(f"It sets {_settings(where)}, except what is set already.")
+    file = file_name(scenario, where)
     paragraphs.append(
         f"cc -Wall -o reproducer '{file}' -libverbs\n./reproducer [device [port [gid-index]]]\n"
         "Exit status: 0 conforming, 1 not conforming, 2 could not try. A provider that crashes or hangs ends it by a"
@@ -205,6 +222,10 @@ def _header(
             yield ""
         for line in paragraph.splitlines():
             yield from textwrap.wrap(_comment(line), COLUMNS, break_on_hyphens=False, break_long_words=False)
+
+
+def _settings(where: Where) -> str:
+    return " ".join(f"{variable}={value}" for variable, value in where.environment)
 
 
 def _comment(text: str) -> str:
