@@ -251,6 +251,21 @@ def test_the_first_wrong_byte_is_shown_with_those_around_it(tmp_path: Path) -> N
     ), ran.output
 
 
+def test_byte_len_is_printed_of_the_completions_in_which_it_is_defined(tmp_path: Path) -> None:
+    scenarios = (
+        "rc-send-m8-n8-rq-post_send-cq_ex",
+        "rc-write-n8-remote-rq-post_send-poll_cq",
+        "rc-read-remote-n8-rq-post_send-poll_cq",
+    )
+    results = run_on_reference(scenarios, programs(tmp_path, scenarios), ask_suite=False)
+    passes = [re.findall(r"^  (.*) completes: success \(status 0\), opcode (.*)$", ran.output, re.M) for ran in results]
+    assert passes == [
+        [("requester", "0"), ("responder", "128, byte_len 8")] * 2,
+        [("requester", "1")] * 2,
+        [("requester", "2, byte_len 8")] * 2,
+    ]
+
+
 @pytest.mark.parametrize(("fault", "status"), [("", 0), ("keeps-what-was-written", 1)])
 def test_what_was_written_first_is_looked_for_where_the_clause_is_about_that(
     fault: str, status: int, tmp_path: Path
