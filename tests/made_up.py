@@ -73,7 +73,14 @@ def run(*results: Result, label: str = "lab1", targets: tuple[TargetFacts, ...] 
         python="3.11.2",
         memlock="8388608/unlimited",
         variables={"MLX5_SCATTER_TO_CQE": "0"},
-        libraries=(Library("libibverbs", "/usr/lib/libibverbs.so.1.14.44.0", "libibverbs1 44.0-2"),),
+        libraries=(
+            Library(
+                name="libibverbs",
+                path="/usr/lib/libibverbs.so.1.14.44.0",
+                package="libibverbs1 44.0-2",
+                build_id="2e23f105a1b5c01e9a3bce7b57bec63d871432c2",
+            ),
+        ),
     )
     about = Circumstances(
         label=label,

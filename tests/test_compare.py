@@ -113,6 +113,19 @@ def test_circumstances_that_changed_are_told_by_name() -> None:
     assert text.endswith("1 checks ended as before\nno regression")
 
 
+def test_a_library_that_was_built_anew_under_the_same_version_is_told() -> None:
+    old = report(result())
+    machine = old.runs[0].circumstances.machine
+    rebuilt = replace(machine.libraries[0], build_id="sha256:01")
+    new = report(result(), machine=replace(machine, libraries=(rebuilt,)))
+    [difference] = compare.compare(old, new).differences
+    assert (difference.name, difference.old, difference.new) == (
+        "machine.libibverbs build id",
+        "2e23f105a1b5c01e9a3bce7b57bec63d871432c2",
+        "sha256:01",
+    )
+
+
 def test_the_text_shows_each_regression_by_clause_and_target_with_its_finding() -> None:
     old = report(*(result(PASS, name=f"test_{n}") for n in range(9)))
     new = report(*(result(FAIL, name=f"test_{n}") for n in range(9)))

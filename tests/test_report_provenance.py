@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What is told of the circumstances, from made-up file systems."""
 
+import hashlib
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +132,43 @@ def test_pyverbs_is_told_with_its_package_where_there_is_dpkg_or_rpm() -> None:
     (pyverbs,) = (library for library in provenance.libraries() if library.name == "pyverbs")
     assert Path(pyverbs.path, "__init__.py").exists()
     assert pyverbs.package == "" or re.match(r"\S*pyverbs \d+\.", pyverbs.package)
+
+
+def compiled(path: Path, *options: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-shared", "-o", path, *options, "-x", "c", "-"], input=b"int x;", check=True)
+    return path
+
+
+def test_a_library_is_told_by_its_build_id(tmp_path: Path) -> None:
+    first = compiled(tmp_path / "libmlx5.so", "-Wl,--build-id=0x0123456789abcdef0123456789abcdef01234567")
+    assert provenance.build_id(first) == "0123456789abcdef0123456789abcdef01234567"
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f02-7f03 r-xp 00000000 08:01 2   {first}\n")
+    [library] = (library for library in provenance.libraries(maps) if library.name == "libmlx5")
+    assert library.build_id == "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_without_a_build_id_a_library_is_told_by_its_bytes(tmp_path: Path) -> None:
+    plain = compiled(tmp_path / "plain.so", "-Wl,--build-id=none")
+    assert provenance.build_id(plain) == f"sha256:{hashlib.sha256(plain.read_bytes()).hexdigest()}"
+
+
+def test_pyverbs_is_told_by_the_build_ids_of_all_its_modules(tmp_path: Path) -> None:
+    modules = [tmp_path / "pyverbs" / name for name in ("mr.cpython-311.so", "providers/mlx5/mlx5dv.so")]
+    told = set()
+    for ids in (("0x01", "0x02"), ("0x01", "0x03"), ("0x02", "0x01")):
+        for at, wanted in enumerate(ids):
+            compiled(modules[at], f"-Wl,--build-id={wanted}")
+        told.add(provenance.build_id(tmp_path / "pyverbs"))
+    assert len(told) == 3
+    assert all(re.fullmatch("sha256:[0-9a-f]{64}", each) for each in told)
+
+
+def test_what_is_no_library_has_no_build_id(tmp_path: Path) -> None:
+    write(tmp_path / "text.so", "/* GNU ld script */")
+    (tmp_path / "folder").mkdir()
+    assert [provenance.build_id(tmp_path / name) for name in ("text.so", "folder", "gone.so")] == ["", "", ""]
 
 
 @pytest.mark.parametrize("name", ["MLX5_SCATTER_TO_CQE", "RDMAV_FORK_SAFE", "IBV_SHOW_WARNINGS", "LD_PRELOAD"])

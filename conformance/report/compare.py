@@ -158,6 +158,7 @@ def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
         elif isinstance(item, tuple) and key == "libraries":
             for library in item:
                 yield f"{prefix}{library['name']}", f"{library['package']} {library['path']}".strip()
+                yield f"{prefix}{library['name']} build id", library["build_id"]
         elif isinstance(item, tuple) and key == "left_out":
             yield from ((f"left out {out['name']}", out["reason"]) for out in item)
         elif isinstance(item, tuple):

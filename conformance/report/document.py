@@ -38,6 +38,9 @@ class Library:
     """the file, with symbolic links followed: its name ends with the library's own version"""
     package: str
     """name and version of the distribution's package; empty if no package owns the file"""
+    build_id: str = ""
+    """the GNU build id, or "sha256:" and the file's digest where it has none: tells a library that was built anew under
+    the same version. Of pyverbs, a digest of those of its modules"""
 
 
 @dataclass(frozen=True)
