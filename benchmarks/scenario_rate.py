@@ -27,7 +27,8 @@ def main() -> None:
     machine = inventory.open_machine(config.load(config.DEFAULT_PATH), reference=True)
     target = inventory.targets(config.load(config.DEFAULT_PATH), machine.devices).targets[0]
     from conformance.matrix import capabilities, matrix
-    from conformance.scenarios import plan, predict
+    from conformance.model import predict
+    from conformance.scenarios import plan
     from conformance.verbs.bench import Bench
 
     scenarios = matrix(capabilities(target))

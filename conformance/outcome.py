@@ -5,17 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from conformance.scenarios import (
-    Completion,
-    Operation,
-    Place,
-    Plan,
-    Prediction,
-    Region,
-    Scenario,
-    Side,
-    scatter_side,
-)
+from conformance.model import Completion, Prediction
+from conformance.scenarios import Operation, Place, Plan, Region, Scenario, Side, scatter_side
 
 CONTEXT_BYTES = 8
 """Bytes shown before and after the first wrong one."""

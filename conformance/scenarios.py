@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What one work request must do: scenarios as plain data, and the model that says how each must end.
+"""What one work request must do, as plain data: scenarios, and where their memory is.
 
 A scenario is everything that decides the result and nothing of pyverbs or of a device. The same object is a
 parametrized case, an input of the model, a line in a report and the source of a reproducer.
 
 Each side (requester, responder) owns one arena of memory. `plan` lays the ordinary segments, the canaries and
-the guard bytes between them out in the two arenas; `predict` says what both arenas hold before and after, and
-what each side's completion says. Neither knows an address: where a null segment points is resolved by whoever
-runs the scenario.
+the guard bytes between them out in the two arenas. It knows no address: where a null segment points is resolved by
+whoever runs the scenario. How a scenario must end is in conformance.model.
 """
 
 import random
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, cached_property
-from typing import Literal
 
 ATOMIC_LENGTH = 8
 GRH_LENGTH = 40
@@ -417,152 +414,3 @@ def pattern(length: int, start: int) -> bytes:
 @cache
 def _repeated(times: int) -> bytes:
     return _PATTERN * times
-
-
-def _fill(regions: tuple[Region, ...], seed: int) -> bytearray:
-    """The image of an arena before the work request: every region holds bytes of its own, none of them zero."""
-    image = bytearray()
-    for index, region in enumerate(regions):
-        image += pattern(region.length, seed + index * 4099)
-    return image
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What a work completion must say. None: not valid in this completion, not to be looked at (ibv_poll_cq(3))."""
-
-    statuses: frozenset[str]
-    opcode: str | None = None
-    byte_len: int | None = None
-    imm_data: int | None = None
-
-    @property
-    def is_success(self) -> bool:
-        return self.statuses == SUCCESS
-
-
-SUCCESS = frozenset({"IBV_WC_SUCCESS"})
-# IBTA 9.7.5.2.8 and 10.10.3.2: the responder has a local length error, the requester an invalid request. Linux's
-# soft-RoCE takes the list for malformed: a local and a remote operational error.
-TOO_LONG_AT_RESPONDER = frozenset({"IBV_WC_LOC_LEN_ERR", "IBV_WC_LOC_QP_OP_ERR"})
-TOO_LONG_AT_REQUESTER = frozenset({"IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_OP_ERR"})
-
-REQUESTER_OPCODES = {
-    Operation.SEND: "IBV_WC_SEND",
-    Operation.SEND_WITH_IMM: "IBV_WC_SEND",
-    Operation.RDMA_WRITE: "IBV_WC_RDMA_WRITE",
-    Operation.RDMA_WRITE_WITH_IMM: "IBV_WC_RDMA_WRITE",
-    Operation.RDMA_READ: "IBV_WC_RDMA_READ",
-    Operation.CMP_AND_SWP: "IBV_WC_COMP_SWAP",
-    Operation.FETCH_AND_ADD: "IBV_WC_FETCH_ADD",
-}
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """How a scenario must end.
-
-    `before` and `after` are the images of both arenas. `unspecified` are the stretches of the responder's arena
-    of which nothing is promised: the GRH of a UD receive, and the ordinary segments of a receive in error.
-    """
-
-    before: dict[Side, bytearray]
-    after: dict[Side, bytearray]
-    unspecified: tuple[Region, ...]
-    requester: Completion
-    responder: Completion | None
-
-
-@dataclass(frozen=True)
-class AtomicOperands:
-    """64-bit operands in host byte order; `compare_add` and `swap` as in struct ibv_send_wr."""
-
-    compare_add: int
-    swap: int
-
-
-def atomic_operands(scenario: Scenario, old: int) -> AtomicOperands:
-    """Operands that change the remote word, whose value is `old`."""
-    other = int.from_bytes(pattern(ATOMIC_LENGTH, scenario.seed + 7), "little")
-    if scenario.operation is Operation.CMP_AND_SWP:
-        return AtomicOperands(old, other)
-    return AtomicOperands(other, 0)
-
-
-def _pieces(places: tuple[Place, ...], length: int) -> Iterator[tuple[Place, int, int]]:
-    """Each place with the stretch (start, end) of a message of `length` bytes that falls to it."""
-    start = 0
-    for place in places:
-        end = min(start + place.segment.length, length)
-        yield place, start, end
-        start = end
-
-
-def predict(scenario: Scenario, layout: Plan, byteorder: Literal["little", "big"]) -> Prediction:
-    """What must be in memory and in the completions. `byteorder` is the host's, as atomics work on host words."""
-    # Half a pattern between the sides: neither has bytes of the other's where those could have gone.
-    before = {side: _fill(layout.regions(side), scenario.seed + salt * 32749) for salt, side in enumerate(Side)}
-    after = {side: bytearray(image) for side, image in before.items()}
-    unspecified: list[Region] = []
-
-    if scenario.operation.is_atomic:
-        assert layout.remote is not None
-        word = slice(layout.remote.offset, layout.remote.end)
-        message = bytes(before[Side.RESPONDER][word])
-        old = int.from_bytes(message, byteorder)
-        operands = atomic_operands(scenario, old)
-        compare_and_swap = scenario.operation is Operation.CMP_AND_SWP
-        new = operands.swap if compare_and_swap else (old + operands.compare_add) % 2**64
-        after[Side.RESPONDER][word] = new.to_bytes(ATOMIC_LENGTH, byteorder)
-    elif scenario.operation is Operation.RDMA_READ:
-        assert layout.remote is not None
-        message = bytes(before[Side.RESPONDER][layout.remote.offset : layout.remote.end])
-    else:
-        message = b"".join(
-            bytes(place.segment.length)
-            if place.segment.null or place.region is None
-            else bytes(before[Side.REQUESTER][place.region.offset : place.region.end])
-            for place in layout.gather
-        )
-        if scenario.operation.is_write:
-            assert layout.remote is not None
-            after[Side.RESPONDER][layout.remote.offset : layout.remote.end] = message
-
-    if scenario.is_too_long:
-        unspecified += [place.region for place in layout.scatter if place.region and not place.segment.null]
-    else:
-        skipped = scenario.scatter_length - scenario.length
-        image = after[scatter_side(scenario.operation)]
-        for place, start, end in _pieces(layout.scatter, scenario.scatter_length):
-            if place.segment.null or place.region is None:
-                continue
-            header = max(0, min(end, skipped) - start)
-            if header:
-                unspecified.append(Region("GRH", place.region.offset, header))
-            data = message[start + header - skipped : end - skipped] if end > skipped else b""
-            image[place.region.offset + header : place.region.offset + header + len(data)] = data
-
-    requester, responder = _completions(scenario)
-    return Prediction(
-        before,
-        after,
-        tuple(unspecified),
-        requester,
-        responder,
-    )
-
-
-def _completions(scenario: Scenario) -> tuple[Completion, Completion | None]:
-    """ibv_poll_cq(3): of a completion in error, only wr_id, status, qp_num and vendor_err are valid."""
-    operation = scenario.operation
-    if scenario.is_too_long:
-        return Completion(TOO_LONG_AT_REQUESTER), Completion(TOO_LONG_AT_RESPONDER)
-    returned = scenario.length if operation is Operation.RDMA_READ or operation.is_atomic else None
-    requester = Completion(SUCCESS, REQUESTER_OPCODES[operation], returned)
-    if not operation.consumes_receive:
-        return requester, None
-    if operation.is_write:
-        responder = Completion(SUCCESS, "IBV_WC_RECV_RDMA_WITH_IMM", scenario.length, scenario.imm_data)
-    else:
-        responder = Completion(SUCCESS, "IBV_WC_RECV", scenario.scatter_length, scenario.imm_data)
-    return requester, responder

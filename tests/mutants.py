@@ -63,7 +63,8 @@ OF_WINDOWS = (
 OF_LINKS = ("no-wr-api", "no-cq-ex", "max-sge-2")
 """Variants that make the suite go another way: around data, memory windows, and what links there are."""
 UNIT_TESTS = {
-    "conformance/scenarios.py": ("tests/test_scenarios.py", "tests/test_outcome.py"),
+    "conformance/scenarios.py": ("tests/test_scenarios.py", "tests/test_model.py", "tests/test_outcome.py"),
+    "conformance/model.py": ("tests/test_model.py", "tests/test_outcome.py"),
     "conformance/outcome.py": ("tests/test_outcome.py",),
     "conformance/matrix.py": ("tests/test_matrix.py", "tests/test_tables.py"),
     "conformance/verbs/bench.py": ("tests/test_bench.py",),
@@ -73,6 +74,7 @@ UNIT_TESTS = {
 }
 SHARED = {
     "conformance/scenarios.py": ("allocate/max", "allocate/lkey", "read/", "discard/"),
+    "conformance/model.py": ("allocate/max", "allocate/lkey", "read/", "discard/"),
     "conformance/outcome.py": ("read/", "discard/"),
     "conformance/matrix.py": (),
     "conformance/verbs/bench.py": ("",),

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from conformance.model import Completion, predict
 from conformance.outcome import MEMORY, Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
-from conformance.scenarios import Completion, Operation, Place, Scenario, Side, Transport, mem, null, plan, predict
+from conformance.scenarios import Operation, Place, Scenario, Side, Transport, mem, null, plan
 
 SCENARIO = Scenario(Transport.RC, Operation.SEND_WITH_IMM, (null(4), mem(4)), (mem(6), null(8)))
 LAYOUT = plan(SCENARIO)

@@ -15,6 +15,7 @@ import jinja2
 from conformance.clauses import BY_ID
 from conformance.config import Variables
 from conformance.inventory import Target
+from conformance.model import predict
 from conformance.scenarios import (
     LONGEST_CONTROL,
     Address,
@@ -28,7 +29,6 @@ from conformance.scenarios import (
     Side,
     Transport,
     plan,
-    predict,
     scatter_side,
 )
 

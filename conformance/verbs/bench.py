@@ -13,27 +13,24 @@ from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.inventory import Target
+from conformance.model import Completion, Prediction, atomic_operands, predict
 from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
 from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
     LONGEST_CONTROL,
     Address,
-    Completion,
     LinkKind,
     Operation,
     Place,
     Plan,
     Post,
-    Prediction,
     Queue,
     Scenario,
     Side,
     Transport,
-    atomic_operands,
     mem,
     plan,
-    predict,
     scatter_side,
 )
 from conformance.verbs.closing import close
