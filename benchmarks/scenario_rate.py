@@ -18,15 +18,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from conformance import config, inventory
+from conformance.verbs.machine import open_machine
 
 ROOT = Path(__file__).parent.parent
 REPEAT = 3
 
 
 def main() -> None:
-    machine = inventory.open_machine(config.load(config.DEFAULT_PATH), reference=True)
-    target = inventory.targets(config.load(config.DEFAULT_PATH), machine.devices).targets[0]
-    from conformance.matrix import capabilities, matrix
+    machine = open_machine(config.load(config.DEFAULT_PATH), reference=True)
+    target = inventory.targets(config.load(config.DEFAULT_PATH), machine.devices).usable[0]
+    from conformance.capabilities import capabilities
+    from conformance.matrix import matrix
     from conformance.model import predict
     from conformance.scenarios import plan
     from conformance.verbs.bench import Bench

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conformance import config, inventory, native
+from conformance.verbs.machine import open_machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +127,7 @@ def _write(path: Path | None, text: str) -> None:
 
 
 def _devices(providers: config.Config, reference: bool) -> int:
-    machine = inventory.open_machine(providers, reference)
+    machine = open_machine(providers, reference)
     found = inventory.targets(providers, machine.devices)
     if machine.simulated:
         print(f"{machine.simulated}\n")
@@ -136,12 +137,12 @@ def _devices(providers: config.Config, reference: bool) -> int:
     print(f"left out ({len(found.left_out)}):")
     for name, reason in found.left_out:
         print(f"  {name}  {reason}")
-    return int(not found.targets or any(target.broken for target in found.targets))
+    return int(not found.targets or found.usable != found.targets)
 
 
-def _describe(target: inventory.Target) -> str:
-    if target.broken:
-        return f"BROKEN: {target.broken}"
+def _describe(target: inventory.AnyTarget) -> str:
+    if isinstance(target, inventory.BrokenTarget):
+        return f"BROKEN: {target.reason}"
     gid = f"GID {target.gid.index} {target.gid.type} {target.gid.gid}" if target.gid else f"LID {target.port.lid}"
     settings = f", with {target.settings}" if target.settings else ""
     return f"{target.device.driver}, firmware {target.device.fw_ver}, MTU {target.port.mtu}, {gid}{settings}"

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Union
 
-from conformance import kernel
 from conformance.config import (
     REFERENCE,
     Config,
@@ -22,11 +20,7 @@ from conformance.config import (
     is_glob,
     variables,
 )
-from conformance.verbs import shim
-
-if TYPE_CHECKING:  # at run time it would import pyverbs, and the reference device has to be there first
-    from conformance.verbs.devices import Device, Gid, Port
-
+from conformance.device import Device, Gid, OpenedDevice, Port
 
 Owners = dict[str, str | None]
 """Device name -> the name of the entry that it belongs to, or None."""
@@ -37,26 +31,16 @@ class InventoryError(ConfigError):
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The devices that can be tried: this machine's own, or simulated ones in their place."""
-
-    devices: tuple[Device, ...]
-    simulated: str  # why the devices are the reference device; "" if they are this machine's own
-
-
-@dataclass(frozen=True)
-class Target:
-    """One port of one device, to be tried with one GID and one set of environment variables."""
+class _Asked:
+    """One port of one device that the file asks for, with one set of environment variables."""
 
     provider: str  # the name of its entry in providers.yaml
     device: Device
     port: Port
-    gid: Gid | None  # None: the port is addressed by LID, or the target is broken
     null_mr: Promise
     timeout: float  # seconds for one completion or one verbs call
-    broken: str = ""  # why nothing can be tried on it, though the file asks for it
-    environment: Variables = ()  # set while the target is used: the provider reads them when it makes its objects
-    label: str = ""  # how ids show the environment
+    environment: Variables  # set while the target is used: the provider reads them when it makes its objects
+    label: str  # how ids show the environment
 
     @property
     def id(self) -> str:
@@ -70,73 +54,44 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Target(_Asked):
+    """One that can be tried, with one GID."""
+
+    device: OpenedDevice
+    gid: Gid | None  # None: the port is addressed by LID
+
+
+@dataclass(frozen=True)
+class BrokenTarget(_Asked):
+    """One on which nothing can be tried, and why."""
+
+    reason: str
+
+
+AnyTarget = Union[Target, BrokenTarget]  # noqa: UP007  # Python 3.9 has no | for what is evaluated
+
+
+@dataclass(frozen=True)
 class Inventory:
     """What will be tried on a machine, and what will not."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[AnyTarget, ...]
     left_out: tuple[tuple[str, str], ...]  # device or device/port, and why it is not tried
 
-
-def load_reference(devices: int, faults: Sequence[str] = (), variant: str | None = None) -> None:
-    """Load the reference device behind the null MR shim, which has to come first in symbol lookup.
-
-    Raises what conformance.reference.load does.
-    """
-    from conformance import reference
-
-    shim.load()
-    reference.load(devices=devices, faults=faults, variant=variant)
-    library = reference.library_path()
-    assert library is not None
-    shim.forward_to(library)
-
-
-def open_machine(
-    config: Config,
-    reference: bool = False,
-    simulate: int | None = None,
-    faults: Sequence[str] = (),
-    variant: str | None = None,
-    sysfs: Path = kernel.SYSFS,
-) -> Machine:
-    """Query this machine's devices; or load the reference device, if asked for or if the machine has none.
-
-    Must run before anything imports pyverbs. `simulate` is the number of reference devices (None: as the file
-    says); `faults` and `variant` are what conformance.reference.load takes.
-    Raises InventoryError if the file demands a real device and there is none, if the reference device is
-    needed and the file has no entry for it, or if faults or a variant are asked of real devices.
-    """
-    shim.load()  # it comes before libibverbs and the reference device in symbol lookup
-    names = kernel.device_names(sysfs)
-    if names and not reference:
-        if faults or variant or simulate is not None:
-            what = "faults, variants and a device count are for the reference device"
-            raise InventoryError([f"{what}, but this machine has {', '.join(names)}; add --reference"])
-        return Machine(_own_devices(names), "")
-    if not reference:
-        _raise_if_any(_missing(config, _entries(config, simulated=False), ()))
-    why = "it was asked for" if reference else f"this machine has no RDMA device (none in {sysfs})"
-    entries = _entries(config, simulated=True)
-    if not entries:
-        needed = f"no entry for the reference device, which is needed because {why}"
-        entry = f"reference: {{driver: {REFERENCE}, null_mr: required}}"
-        raise InventoryError([f"{config.where('providers')}: {needed}; add: {entry}"])
-    load_reference(simulate or max(entry.simulate for entry in entries.values()), faults, variant)
-    from conformance.verbs.devices import list_devices
-
-    devices = tuple(replace(device, driver=REFERENCE) for device in list_devices({}))
-    return Machine(devices, f"the reference device (simulated) is used, because {why}")
+    @property
+    def usable(self) -> tuple[Target, ...]:
+        return tuple(target for target in self.targets if isinstance(target, Target))
 
 
 def targets(config: Config, devices: Sequence[Device]) -> Inventory:
     """Match devices with entries; a device belongs to the first entry that fits.
 
     A port that cannot be used is left out where the entry says `ports: all` and another port of the device
-    can; otherwise it is a target that is `broken`, because the file asks for it.
+    can; otherwise it is a BrokenTarget, because the file asks for it.
     Raises InventoryError with everything that the file names and the machine does not have.
     """
     # Next to simulated devices there are no real ones: the entries for those have nothing to say.
-    entries = _entries(config, simulated=any(device.driver == REFERENCE for device in devices))
+    entries = entries_for(config, simulated=any(device.driver == REFERENCE for device in devices))
     owners = {device.name: _owner(entries, device) for device in devices}
     _raise_if_any(
         [
@@ -145,7 +100,7 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
             *_no_such_port(config, entries, devices, owners),
         ]
     )
-    tried: list[Target] = []
+    tried: list[AnyTarget] = []
     left_out: list[tuple[str, str]] = []
     for device in devices:
         owner = owners[device.name]
@@ -157,9 +112,9 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
         provider = entries[owner]
         asked, not_asked = _ports(device, provider)
         found = [_target(owner, provider, device, port, each) for port in asked for each in provider.environments]
-        if provider.ports == "all" and any(not target.broken for target in found):
-            left_out += [(target.id, target.broken) for target in found if target.broken]
-            found = [target for target in found if not target.broken]
+        if provider.ports == "all" and any(isinstance(target, Target) for target in found):
+            left_out += [(target.id, target.reason) for target in found if isinstance(target, BrokenTarget)]
+            found = [target for target in found if isinstance(target, Target)]
         tried += found
         left_out += [(f"{device.name}/{port.number}", f"not in {owner}.ports") for port in not_asked]
     return Inventory(tuple(tried), tuple(left_out))
@@ -192,25 +147,13 @@ def is_roce(device: Device, port: Port) -> bool:
     return device.node_type == "CA" and port.link_layer == "ETHERNET"
 
 
-def _own_devices(names: Sequence[str]) -> tuple[Device, ...]:
-    from pyverbs.pyverbs_error import PyverbsError
-
-    from conformance.verbs.devices import list_devices, unopened
-
-    hidden = (
-        "libibverbs does not list it: is ib_uverbs loaded, may /dev/infiniband/uverbs* be opened, and is its "
-        "provider library there (Debian: ibverbs-providers, Fedora: libibverbs, SUSE: libibverbs1)?"
-    )
-    drivers = kernel.device_drivers()
-    shown: dict[str, Device] = {}
-    try:
-        shown = {device.name: device for device in list_devices(drivers)}
-    except PyverbsError as error:
-        hidden = f"{hidden} ({error})"
-    return tuple(shown.get(name) or unopened(name, drivers.get(name, "unknown"), hidden) for name in names)
+def require_named_devices(config: Config) -> None:
+    """Raise InventoryError if the file demands a real device, on a machine that has none."""
+    _raise_if_any(_missing(config, entries_for(config, simulated=False), ()))
 
 
-def _entries(config: Config, simulated: bool) -> dict[str, Provider]:
+def entries_for(config: Config, simulated: bool) -> dict[str, Provider]:
+    """The entries that speak of simulated devices, or those that speak of real ones."""
     return {name: entry for name, entry in config.providers.items() if (entry.driver == REFERENCE) == simulated}
 
 
@@ -262,7 +205,7 @@ def _no_such_port(config: Config, entries: dict[str, Provider], devices: Sequenc
     mistakes = []
     for device in devices:
         owner = owners[device.name]
-        if owner is None or device.limits is None or entries[owner].ports == "all":
+        if owner is None or not isinstance(device, OpenedDevice) or entries[owner].ports == "all":
             continue
         present = [port.number for port in device.ports]
         for index, number in enumerate(entries[owner].ports):
@@ -279,33 +222,23 @@ def _raise_if_any(mistakes: list[str]) -> None:
 
 def _ports(device: Device, provider: Provider) -> tuple[list[Port], list[Port]]:
     """The ports that the entry asks for, and the others. A device that was not opened has but one."""
-    if provider.ports == "all" or device.limits is None:
+    if provider.ports == "all" or not isinstance(device, OpenedDevice):
         return list(device.ports), []
     asked = [port for port in device.ports if port.number in provider.ports]
     return asked, [port for port in device.ports if port not in asked]
 
 
-def _target(owner: str, provider: Provider, device: Device, port: Port, environment: Environment) -> Target:
-    gid, broken = None, ""
-    if device.limits is None:
-        broken = "; ".join(device.failures)
-    elif port.state != "ACTIVE":
-        broken = "; ".join([f"port {port.number} is {port.state}, not ACTIVE", *device.failures])
-    else:
-        gid = choose_gid(device, port, provider.gid)
+def _target(owner: str, provider: Provider, device: Device, port: Port, environment: Environment) -> AnyTarget:
+    wanted = provider.null_mr, provider.timeout, variables(environment), environment_label(environment)
+    gid = choose_gid(device, port, provider.gid)
+    reasons = device.failures
+    if isinstance(device, OpenedDevice):
+        if port.state != "ACTIVE":
+            reasons = (f"port {port.number} is {port.state}, not ACTIVE", *reasons)
         # InfiniBand has LIDs, iWARP and EFA their own ways; only RoCE cannot do without a GID.
-        if gid is None and (provider.gid != "auto" or is_roce(device, port)):
+        elif gid is None and (provider.gid != "auto" or is_roce(device, port)):
             table = ", ".join(f"{gid.index}: {gid.type} {gid.gid}" for gid in port.gids) or "empty"
-            missing = f"port {port.number} has no GID that fits `gid: {provider.gid}`; its table: {table}"
-            broken = "; ".join([missing, *device.failures])
-    return Target(
-        provider=owner,
-        device=device,
-        port=port,
-        gid=gid,
-        null_mr=provider.null_mr,
-        timeout=provider.timeout,
-        broken=broken,
-        environment=variables(environment),
-        label=environment_label(environment),
-    )
+            reasons = (f"port {port.number} has no GID that fits `gid: {provider.gid}`; its table: {table}", *reasons)
+        else:
+            return Target(owner, device, port, *wanted, gid)
+    return BrokenTarget(owner, device, port, *wanted, "; ".join(reasons))

@@ -13,11 +13,10 @@ from functools import cache, partial
 from itertools import combinations, product
 from typing import Any
 
-from conformance.inventory import Target
+from conformance.capabilities import Capabilities
 from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
-    TRANSPORT_OPERATIONS,
     Address,
     Operation,
     Poll,
@@ -131,44 +130,13 @@ class Role:
         return self.operation.consumes_receive and self.null_in is not NullIn.GATHER
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """What decides which scenarios a target can run. Lengths in bytes, the rest counts of segments."""
-
-    transports: tuple[Transport, ...]
-    mtu: int
-    max_sge: int
-    max_sge_rd: int
-    max_srq_sge: int
-    srq: bool
-    atomics: bool
-    max_msg_sz: int
-
-
-def capabilities(target: Target) -> Capabilities:
-    """What the target's limits allow. Transports and APIs that it lacks are only known when a link is tried."""
-    limits = target.device.limits
-    assert limits is not None
-    return Capabilities(
-        transports=tuple(Transport),
-        mtu=target.port.mtu,
-        max_sge=limits.max_sge,
-        max_sge_rd=max(1, limits.max_sge_rd),
-        max_srq_sge=limits.max_srq_sge,
-        srq=limits.srq,
-        atomics=limits.atomic != "NONE",
-        max_msg_sz=target.port.max_msg_sz,
-    )
-
-
 def roles(able: Capabilities) -> tuple[Role, ...]:
     """Every place that a null segment can take."""
     return tuple(
         Role(transport, operation, null_in)
         for transport in able.transports
         if able.srq or transport is not Transport.XRC
-        for operation in TRANSPORT_OPERATIONS[transport]
-        if able.atomics or not operation.is_atomic
+        for operation in able.operations(transport)
         for null_in in _sides(transport, operation)
         if null_in is not NullIn.GRH or _most_received(able) > 1
     )
@@ -247,7 +215,7 @@ def parameters(able: Capabilities) -> Parameters:
         "shape": tuple(Shape),
         "address": tuple(Address),
         "post": tuple(Post),
-        "queue": tuple(Queue) if able.srq else (Queue.RQ,),
+        "queue": able.queues,
         "poll": tuple(Poll),
     }
 
@@ -281,7 +249,7 @@ def _most(able: Capabilities, role: Role) -> int:
     """How many segments a list with null ones may have."""
     most = able.max_sge
     if role.operation is Operation.RDMA_READ:
-        most = min(most, max(1, able.max_sge_rd))
+        most = able.most_read
     if role.receives_null:
         most = min(most, _most_received(able))
     grh_apart = role.transport is Transport.UD and role.receives_null and most > 1
@@ -289,7 +257,8 @@ def _most(able: Capabilities, role: Role) -> int:
 
 
 def _most_received(able: Capabilities) -> int:
-    return min(able.max_sge, able.max_srq_sge) if able.srq else able.max_sge
+    """By the shorter of the queues: the matrix pairs each list with both."""
+    return min(map(able.most_received, able.queues))
 
 
 def scenario(able: Capabilities, row: Row) -> Scenario:

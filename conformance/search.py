@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-from conformance.matrix import Capabilities, capabilities, sizes
+from conformance.capabilities import Capabilities, capabilities
+from conformance.matrix import sizes
 from conformance.outcome import Aspect
 from conformance.scenarios import (
     ATOMIC_LENGTH,
@@ -92,8 +93,8 @@ def link_kinds(able: Capabilities) -> list[LinkKind]:
     return [
         LinkKind(transport, queue, post, poll)
         for transport in able.transports
-        for queue in Queue
-        if (queue is Queue.SRQ or transport is not Transport.XRC) and (able.srq or queue is Queue.RQ)
+        for queue in able.queues
+        if queue is Queue.SRQ or transport is not Transport.XRC
         for post in Post
         for poll in Poll
     ]
@@ -127,14 +128,9 @@ def _scenarios(
     null_gather: bool = True,
 ) -> Scenario:
     kind = draw(st.sampled_from([k for k in kinds if any(map(wanted, TRANSPORT_OPERATIONS[k.transport]))]))
-    offered = [
-        operation
-        for operation in TRANSPORT_OPERATIONS[kind.transport]
-        if wanted(operation) and (able.atomics or not operation.is_atomic)
-    ]
-    operation = draw(st.sampled_from(offered))
+    operation = draw(st.sampled_from(list(filter(wanted, able.operations(kind.transport)))))
     posted = 1 if kind.post is Post.WR_SET_SGE else able.max_sge
-    received = min(able.max_sge, able.max_srq_sge) if kind.queue is Queue.SRQ else able.max_sge
+    received = able.most_received(kind.queue)
     gather: tuple[Segment, ...] = ()
     scatter: tuple[Segment, ...] = ()
     if operation.is_send or operation.is_write:
@@ -143,7 +139,7 @@ def _scenarios(
     if operation.is_atomic:
         scatter = (Segment(draw(st.booleans()), ATOMIC_LENGTH),)
     elif operation is Operation.RDMA_READ:
-        scatter = _cut(draw(lists(able, min(posted, able.max_sge_rd))), able.max_msg_sz)
+        scatter = _cut(draw(lists(able, min(posted, able.most_read))), able.max_msg_sz)
     elif operation is Operation.RDMA_WRITE_WITH_IMM:
         scatter = draw(lists(able, min(received, 4)))
     elif operation.is_send:

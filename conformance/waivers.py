@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from conformance import versions
 from conformance.config import Waiver
-from conformance.inventory import Target
+from conformance.inventory import AnyTarget
 from conformance.results import Result
 from conformance.verdicts import Verdict
 
@@ -44,7 +44,7 @@ class Review:
     """to be mended or removed; with --conformance-strict they fail the run"""
 
 
-def fits(waiver: Waiver, target: Target, kernel: str) -> bool:
+def fits(waiver: Waiver, target: AnyTarget, kernel: str) -> bool:
     """Is the waiver about this device, with its firmware, on this kernel (as uname -r gives it)?"""
     device = target.device
     return (

@@ -7,8 +7,8 @@ def pytest_pycollect_makemodule() -> None:
     must neither get the reference device from here nor wait for Hypothesis.)"""
     from hypothesis import settings
 
-    from conformance import inventory
+    from conformance.verbs import machine
 
     settings.register_profile("tests", derandomize=True, deadline=None)
     settings.load_profile("tests")
-    inventory.load_reference(devices=2)
+    machine.load_reference(devices=2)

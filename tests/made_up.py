@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Reports that no run made."""
+"""Reports that no run made, and limits that no device reported."""
 
 from dataclasses import replace
 from typing import Any
 
+from conformance.device import Limits
 from conformance.report.document import Circumstances, Library, Machine, Report, Run, TargetFacts, report_of
 from conformance.results import Result
 from conformance.verdicts import Verdict
 
+LIMITS = Limits(30, 30, 30, 8192, 8192, 65536, 16, 16, 1 << 63, "HCA", True, True, True, True)
 SCENARIO = "rc-send-m72-n64+m8-srq-post_send-poll_cq"
 GID = "0000:0000:0000:0000:0000:ffff:c000:0201"
 FAILURE = f"""ref0/1 (reference), GID 1 (RoCE v2, {GID}), MTU 1024

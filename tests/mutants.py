@@ -66,6 +66,7 @@ UNIT_TESTS = {
     "conformance/scenarios.py": ("tests/test_scenarios.py", "tests/test_model.py", "tests/test_outcome.py"),
     "conformance/model.py": ("tests/test_model.py", "tests/test_outcome.py"),
     "conformance/outcome.py": ("tests/test_outcome.py",),
+    "conformance/capabilities.py": ("tests/test_capabilities.py", "tests/test_matrix.py", "tests/test_bench.py"),
     "conformance/matrix.py": ("tests/test_matrix.py", "tests/test_tables.py"),
     "conformance/verbs/bench.py": ("tests/test_bench.py",),
     "conformance/verbs/windows.py": ("tests/test_windows.py",),
@@ -76,12 +77,13 @@ SHARED = {
     "conformance/scenarios.py": ("allocate/max", "allocate/lkey", "read/", "discard/"),
     "conformance/model.py": ("allocate/max", "allocate/lkey", "read/", "discard/"),
     "conformance/outcome.py": ("read/", "discard/"),
+    "conformance/capabilities.py": (),
     "conformance/matrix.py": (),
     "conformance/verbs/bench.py": ("",),
     "conformance/verbs/windows.py": ("misuse/bind",),
 }
 """The modules that all checks share, and the beginnings of the clauses for whose checks each decides something: the
-matrix only chooses scenarios."""
+matrix only chooses scenarios, and a target lacks something for none of those."""
 TESTS = {
     "test_where_there_is_none_errno_says_so_and_the_pd_stays_usable": (
         "tests/test_run.py",

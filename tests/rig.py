@@ -21,8 +21,7 @@ PROVIDERS = Path(__file__).parent.parent / "providers.yaml"
 
 def target(max_msg_sz: int | None = None, mtu: int | None = None, **limits: Any) -> Target:
     """Port 1 of ref0, which reports these limits in place of its own."""
-    first = targets(load(PROVIDERS), [replace(device, driver=REFERENCE) for device in list_devices({})]).targets[0]
-    assert first.device.limits is not None
+    first = targets(load(PROVIDERS), [replace(device, driver=REFERENCE) for device in list_devices({})]).usable[0]
     port = replace(first.port, max_msg_sz=max_msg_sz or first.port.max_msg_sz, mtu=mtu or first.port.mtu)
     return replace(first, port=port, device=replace(first.device, limits=replace(first.device.limits, **limits)))
 

@@ -158,11 +158,6 @@ def test_repetitions_that_are_timed_must_complete(bench: Bench, patch: Patch, sc
         bench.seconds(scenario, 2)
 
 
-def test_a_target_that_cannot_be_tried_is_broken() -> None:
-    with pytest.raises(BrokenError, match="ref0/1: port 1 is DOWN"):
-        Bench(replace(target(), broken="port 1 is DOWN"))
-
-
 @pytest.mark.parametrize(
     ("number", "text"),
     [

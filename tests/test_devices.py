@@ -8,6 +8,7 @@ import pytest
 from pyverbs.device import Context
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
+from conformance.device import Device, OpenedDevice, unknown_port
 from conformance.verbs import devices
 from conformance.verbs.names import e
 
@@ -16,7 +17,7 @@ def refuse(*_: object, **__: object) -> None:
     raise PyverbsRDMAError("Refused", 22)
 
 
-def listed(monkeypatch: pytest.MonkeyPatch, **refused: Any) -> devices.Device:
+def listed(monkeypatch: pytest.MonkeyPatch, **refused: Any) -> Device:
     """ref0 as listed where a Context has these methods."""
     monkeypatch.setattr(devices, "Context", type("Refusing", (Context,), refused))
     return devices.list_devices({"ref0": "mlx5"})[0]
@@ -24,8 +25,9 @@ def listed(monkeypatch: pytest.MonkeyPatch, **refused: Any) -> devices.Device:
 
 def test_a_device_that_cannot_be_opened_has_its_name_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     found = listed(monkeypatch, __init__=refuse)
-    assert (found.name, found.driver, found.node_type, found.limits) == ("ref0", "mlx5", "CA", None)
-    assert found.ports == (devices.unknown_port(1),)
+    assert not isinstance(found, OpenedDevice)
+    assert (found.name, found.driver, found.node_type) == ("ref0", "mlx5", "CA")
+    assert found.ports == (unknown_port(1),)
     assert found.failures == (
         "ibv_open_device: Refused. Errno: 22, Invalid argument; "
         "may /dev/infiniband/uverbs* be opened for reading and writing?",
@@ -34,14 +36,15 @@ def test_a_device_that_cannot_be_opened_has_its_name_and_driver(monkeypatch: pyt
 
 def test_a_device_that_cannot_be_queried_has_its_name_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     found = listed(monkeypatch, query_device=refuse)
-    assert (found.name, found.driver, found.limits) == ("ref0", "mlx5", None)
+    assert not isinstance(found, OpenedDevice)
+    assert (found.name, found.driver) == ("ref0", "mlx5")
     assert found.failures == ("ibv_query_device: Refused. Errno: 22, Invalid argument",)
 
 
 def test_a_port_that_cannot_be_queried_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     found = listed(monkeypatch, query_port=refuse)
-    assert found.limits is not None
-    assert found.ports == (devices.unknown_port(1),)
+    assert isinstance(found, OpenedDevice)
+    assert found.ports == (unknown_port(1),)
     assert found.failures == ("ibv_query_port 1: Refused. Errno: 22, Invalid argument",)
 
 

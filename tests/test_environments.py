@@ -51,10 +51,10 @@ def write(folder: Path, entry: str) -> Path:
     return path
 
 
-def targets(folder: Path, environments: str) -> tuple[inventory.Target, ...]:
+def targets(folder: Path, environments: str) -> tuple[inventory.AnyTarget, ...]:
     valid = config.load(write(folder, f"{{devices: [ref0], null_mr: required, environments: {environments}}}"))
     devices = [device for device in list_devices({}) if device.name == "ref0"]
-    return inventory.targets(valid, devices).targets
+    return inventory.targets(valid, devices).usable
 
 
 def test_each_set_is_a_target_that_its_id_shows(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_each_set_is_a_target_that_its_id_shows(tmp_path: Path) -> None:
 
 def test_without_environments_there_is_one_target_as_the_run_has_it(tmp_path: Path) -> None:
     valid = config.load(write(tmp_path, "{devices: [ref0], null_mr: required}"))
-    [target] = inventory.targets(valid, [device for device in list_devices({}) if device.name == "ref0"]).targets
+    [target] = inventory.targets(valid, [device for device in list_devices({}) if device.name == "ref0"]).usable
     assert (target.id, target.environment) == ("ref0/1", ())
 
 

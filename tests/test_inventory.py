@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from conformance import config, inventory
-from conformance.verbs.devices import Device, Gid, Limits, Port, list_devices, unopened
+from conformance.device import Device, Gid, OpenedDevice, Port, unopened
+from conformance.verbs.devices import list_devices
+from conformance.verbs.machine import open_machine
+from tests.made_up import LIMITS
 
 V1 = Gid(0, "fe80:0000:0000:0000:0202:c9ff:fe00:0001", "RoCE v1")
 V2 = Gid(1, "fe80:0000:0000:0000:0202:c9ff:fe00:0001", "RoCE v2")
@@ -16,11 +19,10 @@ V2_IPV4 = Gid(3, "0000:0000:0000:0000:0000:ffff:c0a8:0001", "RoCE v2")
 IB = Gid(0, "fe80:0000:0000:0000:0202:c9ff:fe00:0002", "IB")
 ROCE = Port(1, "ACTIVE", "ETHERNET", 0, 1024, 1 << 30, (V1, V2, V1_IPV4, V2_IPV4))
 INFINIBAND = Port(1, "ACTIVE", "INFINIBAND", 7, 4096, 1 << 30, (IB,))
-LIMITS = Limits(30, 30, 30, 8192, 8192, 65536, 16, 16, 1 << 63, "HCA", True, True, True, True)
 
 
-def device(name: str, *ports: Port, driver: str = "mlx5", node_type: str = "CA") -> Device:
-    return Device(name, driver, node_type, "16.35.1012", 0x2C9, 4119, LIMITS, ports or (ROCE,))
+def device(name: str, *ports: Port, driver: str = "mlx5", node_type: str = "CA") -> OpenedDevice:
+    return OpenedDevice(name, driver, node_type, "16.35.1012", 0x2C9, 4119, ports or (ROCE,), (), LIMITS)
 
 
 def second(port: Port, **changes: object) -> Port:
@@ -38,6 +40,15 @@ def match(folder: Path, entry: str, *devices: Device) -> inventory.Inventory:
     return inventory.targets(configured(folder, entry), devices)
 
 
+def reason(target: inventory.AnyTarget) -> str:
+    """Why it is broken; empty if it is not."""
+    return target.reason if isinstance(target, inventory.BrokenTarget) else ""
+
+
+def endings(found: inventory.Inventory) -> list[tuple[str, str]]:
+    return [(target.id, reason(target)) for target in found.targets]
+
+
 def mistakes(valid: config.Config, *devices: Device) -> list[str]:
     with pytest.raises(inventory.InventoryError) as caught:
         inventory.targets(valid, devices)
@@ -48,11 +59,10 @@ def test_a_target_has_all_that_a_check_needs(tmp_path: Path) -> None:
     cx = device("mlx5_0")
     found = match(tmp_path, "lab: {driver: mlx5, null_mr: required, timeout: 3}", cx)
     assert found == inventory.Inventory(
-        (inventory.Target("lab", cx, ROCE, V2_IPV4, "required", 3),),
+        (inventory.Target("lab", cx, ROCE, "required", 3, (), "", V2_IPV4),),
         (),
     )
     assert found.targets[0].id == "mlx5_0/1"
-    assert found.targets[0].broken == ""
 
 
 def test_a_device_belongs_to_the_first_entry_that_matches_it(tmp_path: Path) -> None:
@@ -169,7 +179,7 @@ def test_a_port_that_is_down_is_left_out_next_to_one_that_is_up(tmp_path: Path) 
         "a: {driver: mlx5, null_mr: optional}",
         device("mlx5_0", ROCE, second(ROCE, state="DOWN")),
     )
-    assert [(target.id, target.broken) for target in found.targets] == [("mlx5_0/1", "")]
+    assert endings(found) == [("mlx5_0/1", "")]
     assert found.left_out == (("mlx5_0/2", "port 2 is DOWN, not ACTIVE"),)
 
 
@@ -179,7 +189,7 @@ def test_a_port_without_a_fitting_gid_is_left_out_next_to_one_that_has_it(tmp_pa
         "a: {driver: mlx5, gid: roce_v2, null_mr: optional}",
         device("mlx5_0", ROCE, second(ROCE, gids=(V1,))),
     )
-    assert [(target.id, target.gid) for target in found.targets] == [("mlx5_0/1", V2_IPV4)]
+    assert [(target.id, target.gid) for target in found.usable] == [("mlx5_0/1", V2_IPV4)]
     assert found.left_out == (
         ("mlx5_0/2", f"port 2 has no GID that fits `gid: roce_v2`; its table: 0: RoCE v1 {V1.gid}"),
     )
@@ -191,7 +201,7 @@ def test_a_named_port_that_is_down_is_a_broken_target(tmp_path: Path) -> None:
         "a: {driver: mlx5, ports: [1, 2], null_mr: optional}",
         device("mlx5_0", ROCE, second(ROCE, state="INIT")),
     )
-    assert [(target.id, target.broken) for target in found.targets] == [
+    assert endings(found) == [
         ("mlx5_0/1", ""),
         ("mlx5_0/2", "port 2 is INIT, not ACTIVE"),
     ]
@@ -201,7 +211,7 @@ def test_a_named_port_that_is_down_is_a_broken_target(tmp_path: Path) -> None:
 def test_a_device_whose_ports_are_all_down_is_broken_and_not_left_out(tmp_path: Path) -> None:
     down = replace(ROCE, state="DOWN")
     found = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("mlx5_0", down, second(down)))
-    assert [(target.id, target.broken) for target in found.targets] == [
+    assert endings(found) == [
         ("mlx5_0/1", "port 1 is DOWN, not ACTIVE"),
         ("mlx5_0/2", "port 2 is DOWN, not ACTIVE"),
     ]
@@ -215,15 +225,13 @@ def test_a_device_that_cannot_be_opened_is_a_broken_target(ports: str, tmp_path:
         f"a: {{driver: mlx5, ports: {ports}, null_mr: required}}",
         unopened("mlx5_0", "mlx5", "ibv_open_device: Permission denied"),
     )
-    assert [(target.id, target.broken) for target in found.targets] == [
-        ("mlx5_0/1", "ibv_open_device: Permission denied")
-    ]
+    assert endings(found) == [("mlx5_0/1", "ibv_open_device: Permission denied")]
 
 
 def test_a_port_that_cannot_be_queried_says_which_query_failed(tmp_path: Path) -> None:
     failed = replace(device("mlx5_0", replace(ROCE, state="UNKNOWN")), failures=("ibv_query_port 1: Errno: 22",))
     found = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", failed)
-    assert [target.broken for target in found.targets] == ["port 1 is UNKNOWN, not ACTIVE; ibv_query_port 1: Errno: 22"]
+    assert [reason for _, reason in endings(found)] == ["port 1 is UNKNOWN, not ACTIVE; ibv_query_port 1: Errno: 22"]
 
 
 @pytest.mark.parametrize(
@@ -260,25 +268,25 @@ def test_other_ports_get_index_0(node_type: str, port: Port) -> None:
 
 def test_an_infiniband_port_needs_no_gid(tmp_path: Path) -> None:
     port = replace(INFINIBAND, gids=())
-    [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("ib0", port)).targets
-    assert (target.gid, target.broken) == (None, "")
+    [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("ib0", port)).usable
+    assert (target.id, target.gid) == ("ib0/1", None)
 
 
 def test_an_infiniband_port_has_no_roce_gid_to_ask_for(tmp_path: Path) -> None:
     [target] = match(tmp_path, "a: {driver: mlx5, gid: roce_v1, null_mr: optional}", device("ib0", INFINIBAND)).targets
-    assert target.broken == f"port 1 has no GID that fits `gid: roce_v1`; its table: 0: IB {IB.gid}"
+    assert reason(target) == f"port 1 has no GID that fits `gid: roce_v1`; its table: 0: IB {IB.gid}"
 
 
 def test_a_roce_port_with_an_empty_table_is_broken(tmp_path: Path) -> None:
     port = replace(ROCE, gids=())
     [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("mlx5_0", port)).targets
-    assert target.broken == "port 1 has no GID that fits `gid: auto`; its table: empty"
+    assert reason(target) == "port 1 has no GID that fits `gid: auto`; its table: empty"
 
 
 def test_a_table_that_cannot_be_queried_says_so(tmp_path: Path) -> None:
     failed = replace(device("mlx5_0", replace(ROCE, gids=())), failures=("ibv_query_gid_table: Errno: 22",))
     [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", failed).targets
-    assert target.broken.endswith("its table: empty; ibv_query_gid_table: Errno: 22")
+    assert reason(target).endswith("its table: empty; ibv_query_gid_table: Errno: 22")
 
 
 def test_entries_for_real_devices_are_silent_about_simulated_ones(tmp_path: Path) -> None:
@@ -310,7 +318,7 @@ def folder_of_devices(folder: Path, *names: str) -> Path:
 
 def test_the_reference_device_stands_in_on_a_machine_without_devices_and_says_so(tmp_path: Path) -> None:
     valid = configured(tmp_path, "reference: {driver: reference, simulate: 2, null_mr: required}")
-    machine = inventory.open_machine(valid, sysfs=tmp_path / "none")
+    machine = open_machine(valid, sysfs=tmp_path / "none")
     assert [(found.name, found.driver) for found in machine.devices] == [
         ("ref0", "reference"),
         ("ref1", "reference"),
@@ -318,7 +326,7 @@ def test_the_reference_device_stands_in_on_a_machine_without_devices_and_says_so
     assert machine.simulated == (
         f"the reference device (simulated) is used, because this machine has no RDMA device (none in {tmp_path}/none)"
     )
-    assert [target.broken for target in inventory.targets(valid, machine.devices).targets] == ["", ""]
+    assert len(inventory.targets(valid, machine.devices).usable) == 2
 
 
 def test_the_reference_device_stands_in_when_it_is_asked_for(tmp_path: Path) -> None:
@@ -328,7 +336,7 @@ def test_the_reference_device_stands_in_when_it_is_asked_for(tmp_path: Path) -> 
         "reference: {driver: reference, null_mr: required}",
     )
     sysfs = folder_of_devices(tmp_path, "mlx5_0")
-    machine = inventory.open_machine(valid, reference=True, simulate=2, sysfs=sysfs)
+    machine = open_machine(valid, reference=True, simulate=2, sysfs=sysfs)
     assert machine.simulated == "the reference device (simulated) is used, because it was asked for"
     assert [target.id for target in inventory.targets(valid, machine.devices).targets] == ["ref0/1", "ref1/1"]
 
@@ -340,14 +348,14 @@ def test_the_reference_device_does_not_stand_in_for_a_device_that_is_named(tmp_p
         "reference: {driver: reference, simulate: 2, null_mr: required}",
     )
     with pytest.raises(inventory.InventoryError) as caught:
-        inventory.open_machine(valid, sysfs=tmp_path / "none")
+        open_machine(valid, sysfs=tmp_path / "none")
     assert "mlx5_0 is not on this machine, which has no RDMA device" in str(caught.value)
 
 
 def test_a_file_without_an_entry_for_the_reference_device_says_what_to_add(tmp_path: Path) -> None:
     valid = configured(tmp_path, "real: {driver: mlx5, null_mr: required}")
     with pytest.raises(inventory.InventoryError) as caught:
-        inventory.open_machine(valid, reference=True)
+        open_machine(valid, reference=True)
     assert caught.value.mistakes == (
         f"{tmp_path}/providers.yaml:1: providers: no entry for the reference device, which is needed because "
         "it was asked for; add: reference: {driver: reference, null_mr: required}",
@@ -359,7 +367,7 @@ def test_faults_and_variants_are_refused_for_real_devices(options: dict[str, obj
     valid = configured(tmp_path, "real: {driver: mlx5, null_mr: required}")
     sysfs = folder_of_devices(tmp_path, "mlx5_0")
     with pytest.raises(inventory.InventoryError) as caught:
-        inventory.open_machine(valid, sysfs=sysfs, **options)  # type: ignore[arg-type]
+        open_machine(valid, sysfs=sysfs, **options)  # type: ignore[arg-type]
     assert caught.value.mistakes == (
         "faults, variants and a device count are for the reference device, but this machine has mlx5_0; "
         "add --reference",
@@ -369,18 +377,18 @@ def test_faults_and_variants_are_refused_for_real_devices(options: dict[str, obj
 def test_a_device_that_libibverbs_hides_is_shown_with_the_likely_reasons(tmp_path: Path) -> None:
     valid = configured(tmp_path, "any: {devices: ['*'], null_mr: optional}")
     sysfs = folder_of_devices(tmp_path, "mlx5_0", "ref0")  # libibverbs, here the reference, lists ref0 only
-    machine = inventory.open_machine(valid, sysfs=sysfs)
+    machine = open_machine(valid, sysfs=sysfs)
     assert machine.simulated == ""
-    hidden, listed = inventory.targets(valid, machine.devices).targets
-    assert hidden.id == "mlx5_0/1"
-    assert hidden.broken.startswith("libibverbs does not list it: is ib_uverbs loaded, ")
-    assert (listed.id, listed.broken) == ("ref0/1", "")
+    hidden, listed = endings(inventory.targets(valid, machine.devices))
+    assert hidden[0] == "mlx5_0/1"
+    assert hidden[1].startswith("libibverbs does not list it: is ib_uverbs loaded, ")
+    assert listed == ("ref0/1", "")
 
 
 def test_listing_tells_what_the_reference_device_reports() -> None:
     first, _ = list_devices({"ref0": "reference"})
     assert (first.name, first.driver, first.node_type, first.failures) == ("ref0", "reference", "CA", ())
-    assert first.limits is not None
+    assert isinstance(first, OpenedDevice)
     assert first.limits.max_sge > 1
     assert first.limits.atomic == "HCA"
     assert (first.limits.srq, first.limits.xrc, first.limits.mw_type_1, first.limits.mw_type_2) == (True,) * 4

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from conformance.capabilities import Capabilities
 from conformance.matrix import (
-    Capabilities,
     NullIn,
     Role,
     Row,

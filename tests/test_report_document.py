@@ -83,7 +83,9 @@ def test_a_wrong_value_is_named_by_its_key(tmp_path: Path) -> None:
     content["runs"][0]["results"][0]["verdict"] = "FINE"
     path = tmp_path / "results.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(DocumentError, match=r"runs\[0\]\.results\[0\]\.verdict: Input should be 'SKIPPED', 'OBSERVED', "):
+    with pytest.raises(
+        DocumentError, match=r"runs\[0\]\.results\[0\]\.verdict: Input should be 'SKIPPED', 'OBSERVED', "
+    ):
         load(path)
 
 

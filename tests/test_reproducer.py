@@ -29,6 +29,7 @@ from conformance.reference.faults import FAULTS
 from conformance.reference.faults.discard import LeaksToAddress
 from conformance.report import reproducer
 from conformance.scenarios import Address, Operation, Poll, Post, Queue, Scenario, Transport
+from conformance.verbs.machine import open_machine
 from conformance.verdicts import Failure
 
 ROOT = Path(__file__).parent.parent
@@ -166,14 +167,12 @@ def run_jobs() -> None:
     FAULTS["leaks-if-told"] = LeaksIfTold
     job = json.load(sys.stdin)
     providers = config.load(ROOT / "providers.yaml")
-    machine = inventory.open_machine(
-        providers, reference=True, simulate=1, faults=tuple(job["faults"]), variant=job["variant"]
-    )
+    machine = open_machine(providers, reference=True, simulate=1, faults=tuple(job["faults"]), variant=job["variant"])
     results = [_call_main(path) for path in job["programs"]]
     if job["ask_suite"]:
         from conformance.verbs.bench import Bench
 
-        [target] = inventory.targets(providers, machine.devices).targets
+        [target] = inventory.targets(providers, machine.devices).usable
         bench = Bench(replace(target, timeout=TIMEOUT))
         for scenario, result in zip(job["scenarios"], results, strict=True):
             try:

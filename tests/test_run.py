@@ -103,6 +103,7 @@ def test_a_port_that_the_file_names_and_cannot_be_used_is_broken(tmp_path: Path)
     assert set(run.counts()) == {"BROKEN"}
     assert "ref0/1" in run.output
     assert "GID" in run.output
+    assert not [case.name for case in run.cases if "-post_send-" in case.name]  # a broken target has no scenarios
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.matrix import Capabilities
+from conformance.capabilities import Capabilities
 from conformance.scenarios import GRH_LENGTH, Operation, Queue, Scenario, Transport, total
 from conformance.search import Draw, anything, gathering, link_kinds, scattering
 from conformance.verdicts import LackingError
@@ -31,6 +31,7 @@ def test_what_is_drawn_stays_within_the_limits(data: st.DataObject, able: Capabi
         assert run.length <= able.mtu
         assert total(run.scatter) >= run.length + GRH_LENGTH
     assert able.atomics or not run.operation.is_atomic
+    assert able.lacks(run) is None
 
 
 def found(*arguments: str) -> str:

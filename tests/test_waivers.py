@@ -10,17 +10,17 @@ import pytest
 
 from conformance import config
 from conformance.config import Waiver
-from conformance.inventory import Target
+from conformance.device import Device, Port
+from conformance.inventory import BrokenTarget
 from conformance.results import Result
 from conformance.session.waivers import Waivers
-from conformance.verbs.devices import Device, Port
 from conformance.verdicts import Verdict
 from conformance.waivers import Review, Standing, covers, fits, review
 from tests.suite import SuiteRun, run_suite
 
 PORT = Port(1, "ACTIVE", "INFINIBAND", 7, 4096, 1 << 30, ())
-DEVICE = Device("mlx5_0", "mlx5", "CA", "22.41.1000", 0x2C9, 4129, None, (PORT,))
-TARGET = Target("lab", DEVICE, PORT, None, "required", 10)
+DEVICE = Device("mlx5_0", "mlx5", "CA", "22.41.1000", 0x2C9, 4129, (PORT,), ())
+TARGET = BrokenTarget("lab", DEVICE, PORT, "required", 10, (), "", "not opened")
 KERNEL = "6.12.0-1-amd64"
 NAME = "test_what_is_received[mlx5_0/1/cqe128-rc-send-m8-n8-srq-post_send-poll_cq]"
 

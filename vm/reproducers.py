@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from conformance import config, inventory
 from conformance.report import reproducer
 from conformance.scenarios import Scenario
+from conformance.verbs.machine import open_machine
 from conformance.verdicts import BrokenError, Failure, LackingError
 
 if TYPE_CHECKING:
@@ -64,10 +65,10 @@ def program(scenario: str) -> Path:
 def compare() -> int:
     """Run every program, and its scenario by the suite, side by side."""
     providers = config.load(Path(__file__).with_name("providers.yaml"))
-    machine = inventory.open_machine(providers)
+    machine = open_machine(providers)
     from conformance.verbs.bench import Bench  # not before open_machine: it imports pyverbs
 
-    target = next(t for t in inventory.targets(providers, machine.devices).targets if t.device.name == WHERE.device)
+    target = next(t for t in inventory.targets(providers, machine.devices).usable if t.device.name == WHERE.device)
     assert target.gid is not None
     bench = Bench(target, control_only=True)
     differences = 0

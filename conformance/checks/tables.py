@@ -8,8 +8,9 @@ from functools import cached_property
 import pytest
 
 from conformance import matrix
+from conformance.capabilities import Capabilities, capabilities
 from conformance.inventory import Target
-from conformance.matrix import Capabilities, NullIn, Role, capabilities
+from conformance.matrix import NullIn, Role
 from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
@@ -40,8 +41,6 @@ class Cases:
 
     @cached_property
     def matrix(self) -> tuple[Scenario, ...]:
-        if self.target.broken:
-            return ()
         if self.named:
             return self.named
         return tuple(dict.fromkeys((*matrix.matrix(capabilities(self.target), self.exhaustive), *BOTH_WAYS)))
@@ -145,11 +144,7 @@ def kinds_of_work_request(cases: Cases) -> Iterator[Scenario]:
 
 
 def _queues(able: Capabilities, role: Role) -> tuple[Queue, ...]:
-    return tuple(
-        queue
-        for queue in (Queue.RQ, Queue.SRQ)
-        if matrix.compatible(able, "role", role, "queue", queue) and (able.srq or queue is Queue.RQ)
-    )
+    return tuple(queue for queue in able.queues if matrix.compatible(able, "role", role, "queue", queue))
 
 
 def longest(cases: Cases) -> Iterator[Scenario]:

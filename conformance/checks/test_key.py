@@ -3,9 +3,9 @@
 
 import pytest
 
+from conformance.capabilities import capabilities
 from conformance.checks import tables
-from conformance.matrix import capabilities
-from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, mem
+from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, Transport, mem
 from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 from conformance.verbs.closing import close
 from conformance.verbs.null_mr import NullMR
@@ -22,8 +22,8 @@ REMOTE = {
 
 def remote_operations(cases: tables.Cases) -> list[Scenario]:
     """Each operation that names memory by rkey, as far as the device has it."""
-    atomics = capabilities(cases.target).atomics
-    return [scenario for operation, scenario in REMOTE.items() if atomics or not operation.is_atomic]
+    offered = capabilities(cases.target).operations(Transport.RC)
+    return [scenario for operation, scenario in REMOTE.items() if operation in offered]
 
 
 @pytest.mark.clause("key/no-rkey")

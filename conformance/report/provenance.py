@@ -19,8 +19,8 @@ from elftools.elf.segments import NoteSegment
 
 from conformance import __version__
 from conformance.config import REFERENCE
-from conformance.inventory import Inventory, Target
-from conformance.inventory import Machine as Devices
+from conformance.device import Machine as Devices
+from conformance.inventory import AnyTarget, BrokenTarget, Inventory, Target
 from conformance.kernel import MODULE_NAMES, SYSFS
 from conformance.report.document import Circumstances, LeftOut, Library, Machine, TargetFacts
 
@@ -163,9 +163,9 @@ def commit() -> str:
     return _output("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
 
 
-def target_facts(target: Target, sysfs: Path = SYSFS, modules: Path = MODULES) -> TargetFacts:
+def target_facts(target: AnyTarget, sysfs: Path = SYSFS, modules: Path = MODULES) -> TargetFacts:
     """A target and what sysfs tells of it. Nothing of sysfs is read for a simulated device."""
-    device, port, gid = target.device, target.port, target.gid
+    device, port, gid = target.device, target.port, target.gid if isinstance(target, Target) else None
     simulated = device.driver == REFERENCE
     folder = sysfs / device.name
     pci = "" if simulated else _pci_address(folder)
@@ -194,7 +194,7 @@ def target_facts(target: Target, sysfs: Path = SYSFS, modules: Path = MODULES) -
         driver=device.driver,
         driver_version="" if simulated else driver_version(device.driver, modules),
         simulated=simulated,
-        broken=target.broken,
+        broken=target.reason if isinstance(target, BrokenTarget) else "",
         variables=dict(target.environment),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance import kernel
-from conformance.inventory import Target
+from conformance.inventory import AnyTarget, BrokenTarget
 from conformance.locks import DeviceLock
 from conformance.scenarios import Scenario
 from conformance.session.properties import NOT_MET, OBSERVED, clause_of
@@ -36,15 +36,15 @@ def _say(config: pytest.Config, text: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def benches(device_lock: DeviceLock) -> Iterator[dict[Target, Any]]:
+def benches(device_lock: DeviceLock) -> Iterator[dict[AnyTarget, Any]]:
     """The benches of the locked device's targets, made when first needed; a target that cannot be opened keeps its
     BrokenError."""
-    opened: dict[Target, Any] = {}
+    opened: dict[AnyTarget, Any] = {}
     yield opened
     _close(opened)
 
 
-def _close(benches: dict[Target, Any]) -> None:
+def _close(benches: dict[AnyTarget, Any]) -> None:
     while benches:
         _, bench = benches.popitem()
         if not isinstance(bench, BrokenError):
@@ -52,7 +52,7 @@ def _close(benches: dict[Target, Any]) -> None:
 
 
 @pytest.fixture
-def environment(target: Target) -> Iterator[None]:
+def environment(target: AnyTarget) -> Iterator[None]:
     """The target's environment variables. A provider reads some when it opens a device, some when it makes a CQ."""
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in target.environment:
@@ -62,9 +62,9 @@ def environment(target: Target) -> Iterator[None]:
 
 @pytest.fixture
 def bare_bench(
-    target: Target,
+    target: AnyTarget,
     environment: None,
-    benches: dict[Target, Any],
+    benches: dict[AnyTarget, Any],
     device_lock: DeviceLock,
     pytestconfig: pytest.Config,
 ) -> Any:
@@ -75,8 +75,9 @@ def bare_bench(
         _close(benches)
     if target not in benches:
         try:
-            if not target.broken:
-                device_lock.move_to(target.device.name)
+            if isinstance(target, BrokenTarget):
+                raise BrokenError(f"{target.id}: {target.reason}")
+            device_lock.move_to(target.device.name)
             benches[target] = Bench(target, control_only=pytestconfig.option.control)
         except BrokenError as broken:
             benches[target] = broken
@@ -100,7 +101,7 @@ def bench(bare_bench: Any) -> Any:
 
 
 @pytest.fixture
-def search(request: pytest.FixtureRequest, target: Target) -> Any:
+def search(request: pytest.FixtureRequest, target: AnyTarget) -> Any:
     """How to search; skips where searching is switched off."""
     from conformance.search import Search
 

@@ -15,7 +15,7 @@ def leave_reproducer(report: pytest.TestReport, config: pytest.Config, scenario:
     from conformance.report import reproducer  # few runs need it, and it takes long to import
 
     properties = properties_of(report)
-    target = next(target for target in inventory_of(config).targets if target.id == properties[TARGET])
+    target = next(target for target in inventory_of(config).usable if target.id == properties[TARGET])
     try:
         folder = config.option.reports / "reproducers"
         path = reproducer.write_for(folder, target, scenario, properties[CLAUSE], finding)

@@ -8,11 +8,13 @@ import pytest
 
 from conformance import inventory
 from conformance.config import Config, load
+from conformance.device import Machine
 from conformance.native import BuildError
+from conformance.verbs.machine import open_machine
 
 CHECKS = Path(__file__).resolve().parent.parent / "checks"
 
-_MACHINE = pytest.StashKey[inventory.Machine]()
+_MACHINE = pytest.StashKey[Machine]()
 _INVENTORY = pytest.StashKey[inventory.Inventory]()
 _PROVIDERS = pytest.StashKey[Config]()
 
@@ -45,7 +47,7 @@ def inventory_of(config: pytest.Config) -> inventory.Inventory:
     return config.stash[_INVENTORY]
 
 
-def machine_of(config: pytest.Config) -> inventory.Machine:
+def machine_of(config: pytest.Config) -> Machine:
     inventory_of(config)
     return config.stash[_MACHINE]
 
@@ -60,7 +62,7 @@ def _open(config: pytest.Config) -> None:
     option = config.option
     try:
         providers = load(option.providers)
-        machine = inventory.open_machine(
+        machine = open_machine(
             providers,
             reference=option.reference,
             simulate=option.reference_devices,

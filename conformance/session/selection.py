@@ -4,7 +4,7 @@
 import pytest
 
 from conformance.checks import tables
-from conformance.inventory import Target
+from conformance.inventory import BrokenTarget, Target
 from conformance.scenarios import Address, Scenario
 from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of
 from conformance.session.run import inventory_of, runs_checks
@@ -19,19 +19,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" not in metafunc.fixturenames:
         return
-    targets = inventory_of(metafunc.config).targets
+    found = inventory_of(metafunc.config)
     marker = metafunc.definition.get_closest_marker("scenarios")
     if marker is None:
-        metafunc.parametrize("target", targets, ids=[target.id for target in targets])
+        metafunc.parametrize("target", found.targets, ids=[target.id for target in found.targets])
         return
-    option = metafunc.config.option
+    option, targets = metafunc.config.option, found.usable  # of one that is broken the other checks say so
     if option.control and metafunc.definition.get_closest_marker("control") is None:
         targets = ()  # it is not wanted, and thousands of scenarios take a while to collect
     runs = (tables.Cases(target, option.exhaustive, tuple(option.scenario)) for target in targets)
     cases = [
         (run.target, scenario)
         for run in runs
-        if run.target.device.limits is not None  # it was opened; if not, the other checks say so
         if run.target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
         for scenario in marker.args[0](run)
         if not run.named or scenario in run.named
@@ -65,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _device(item: pytest.Item) -> str:
     """The name of the device that a check tries; empty for other tests."""
     target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
-    return target.device.name if isinstance(target, Target) else ""
+    return target.device.name if isinstance(target, (Target, BrokenTarget)) else ""
 
 
 def _danger(item: pytest.Item) -> int:
@@ -83,7 +82,7 @@ def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
     empty selection."""
     if clause_of(item) is None:
         return True
-    if not isinstance(item.callspec.params["target"], Target):  # type: ignore[attr-defined]
+    if not isinstance(item.callspec.params["target"], (Target, BrokenTarget)):  # type: ignore[attr-defined]
         return False
     control = item.get_closest_marker("control")
     if config.option.control and control is None:

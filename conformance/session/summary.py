@@ -4,7 +4,7 @@
 import pytest
 
 from conformance import __version__
-from conformance.inventory import Target
+from conformance.inventory import AnyTarget, BrokenTarget, Target
 from conformance.report import terminal
 from conformance.results import decided_nothing
 from conformance.session.recorder import recorder_of, review_of
@@ -33,9 +33,10 @@ def _notes(config: pytest.Config) -> list[str]:
     return [f"NOTE: {note}" for note in notes if note]
 
 
-def _words(target: Target) -> str:
-    gid = f"GID {target.gid.index} {target.gid.type}" if target.gid else f"LID {target.port.lid:#x}"
-    broken = f", BROKEN: {target.broken}" if target.broken else ""
+def _words(target: AnyTarget) -> str:
+    found = target.gid if isinstance(target, Target) else None
+    gid = f"GID {found.index} {found.type}" if found else f"LID {target.port.lid:#x}"
+    broken = f", BROKEN: {target.reason}" if isinstance(target, BrokenTarget) else ""
     settings = f", with {target.settings}" if target.settings else ""
     return f"{target.device.driver}, firmware {target.device.fw_ver}, {gid}, null MR {target.null_mr}{settings}{broken}"
 

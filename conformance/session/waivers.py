@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.config import Config, Waiver
-from conformance.inventory import Target
+from conformance.inventory import AnyTarget, BrokenTarget, Target
 from conformance.session.endings import waive
 from conformance.session.properties import clause_of, result_of
 from conformance.session.run import CHECKS, inventory_of, providers_of, runs_checks
@@ -39,7 +39,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 class Waivers:
     """The waivers of a run, as a pytest plugin of the controller and of each worker."""
 
-    def __init__(self, config: Config, targets: Sequence[Target], today: date | None = None) -> None:
+    def __init__(self, config: Config, targets: Sequence[AnyTarget], today: date | None = None) -> None:
         self._config = config
         self._targets = {target.id: target for target in targets}
         self._today = today or date.today()
@@ -98,7 +98,7 @@ class Waivers:
                 why=why(waiver),
                 until=waiver.until.isoformat(),
                 expired=self._today > waiver.until,
-                fits=any(not self._targets[id].broken for id in about),
+                fits=any(isinstance(self._targets[id], Target) for id in about),
                 collected=collected and (all_kinds or bool(covered)),
                 checks=covered,
             )
@@ -132,7 +132,7 @@ def _check(item: pytest.Item) -> tuple[str, str, str] | None:
     clause = clause_of(item)
     callspec = getattr(item, "callspec", None)
     target = callspec.params.get("target") if callspec is not None else None
-    return (clause, target.id, item.nodeid) if clause and isinstance(target, Target) else None
+    return (clause, target.id, item.nodeid) if clause and isinstance(target, (Target, BrokenTarget)) else None
 
 
 def _all_collected(config: pytest.Config, items: Iterable[pytest.Item]) -> bool:

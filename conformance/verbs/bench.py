@@ -12,6 +12,7 @@ from pyverbs.device import Context
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
+from conformance.capabilities import capabilities
 from conformance.inventory import Target
 from conformance.model import Completion, Prediction, atomic_operands, predict
 from conformance.outcome import Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
@@ -25,7 +26,6 @@ from conformance.scenarios import (
     Place,
     Plan,
     Post,
-    Queue,
     Scenario,
     Side,
     Transport,
@@ -35,7 +35,7 @@ from conformance.scenarios import (
 )
 from conformance.verbs.closing import close
 from conformance.verbs.completions import CompletionQueue
-from conformance.verbs.link import Link, WorkRequest, addressed_by_lid, operations
+from conformance.verbs.link import Link, WorkRequest, addressed_by_lid
 from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena, Unmapped
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR, errno_name
@@ -107,8 +107,7 @@ class Bench:
     def __init__(self, target: Target, context: Context | None = None, control_only: bool = False) -> None:
         self.target = target
         self.control_only = control_only
-        if target.broken:
-            raise BrokenError(f"{target.id}: {target.broken}")
+        self.able = capabilities(target)
         self._owns_context = context is None
         self._links: dict[tuple[LinkKind, int], Link] = {}
         self._controls: dict[tuple[LinkKind, Operation], BrokenError | LackingError | None] = {}
@@ -126,9 +125,7 @@ class Bench:
     @property
     def access(self) -> int:
         """Access flags of the arenas: everything that the device has."""
-        assert self.target.device.limits is not None
-        none = self.target.device.limits.atomic == "NONE"
-        return int(LOCAL_AND_REMOTE & ~e.IBV_ACCESS_REMOTE_ATOMIC if none else LOCAL_AND_REMOTE)
+        return int(LOCAL_AND_REMOTE if self.able.atomics else LOCAL_AND_REMOTE & ~e.IBV_ACCESS_REMOTE_ATOMIC)
 
     def _hint(self, error: PyverbsRDMAError) -> str:
         text = f"{error} ({errno_name(error.error_code)})"
@@ -158,13 +155,11 @@ class Bench:
         return f"{self.target.id} ({self.target.device.driver}), {address}, MTU {port.mtu}{settings}"
 
     def offered(self, transport: Transport) -> tuple[Operation, ...]:
-        return operations(self.target, transport)
+        return self.able.operations(transport)
 
     def link(self, kind: LinkKind, sges: int = 1) -> Link:
         """A link of this kind that takes lists of `sges` segments. Raises LackingError, BrokenError."""
-        limits = self.target.device.limits
-        assert limits is not None
-        capacity = min(FEW_SGES if sges <= FEW_SGES else limits.max_sge, limits.max_sge)
+        capacity = min(FEW_SGES if sges <= FEW_SGES else self.able.max_sge, self.able.max_sge)
         key = (kind, capacity)
         if key not in self._links:
             try:
@@ -254,17 +249,9 @@ class Bench:
         return run
 
     def _require(self, scenario: Scenario) -> None:
-        limits = self.target.device.limits
-        assert limits is not None
-        into_srq = scenario.queue is Queue.SRQ and scenario.operation.consumes_receive
-        if into_srq and len(scenario.scatter) > limits.max_srq_sge:
-            raise LackingError(f"{self.target.id} takes lists of {limits.max_srq_sge} in an SRQ (max_srq_sge)")
-        if scenario.operation is Operation.RDMA_READ and len(scenario.scatter) > max(1, limits.max_sge_rd):
-            raise LackingError(f"{self.target.id} takes lists of {limits.max_sge_rd} for a READ (max_sge_rd)")
-        if scenario.length > self.target.port.max_msg_sz:
-            raise LackingError(f"{self.target.id} takes messages of {self.target.port.max_msg_sz} bytes (max_msg_sz)")
-        if max(len(scenario.gather), len(scenario.scatter)) > limits.max_sge:
-            raise LackingError(f"{self.target.id} takes lists of {limits.max_sge} segments (max_sge)")
+        lacking = self.able.lacks(scenario)
+        if lacking is not None and lacking != self.able.lacks_link(scenario.link):  # which the link says itself
+            raise LackingError(f"{self.target.id} {lacking}")
 
     def _check_model(self, scenario: Scenario) -> None:
         """Does the prediction hold on ordinary memory? Raises Failure if not: the device or the model is wrong."""

@@ -1,71 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The RDMA devices as pyverbs sees them: plain data, read once."""
+"""The RDMA devices as pyverbs sees them, read once."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyverbs.device import Context, get_device_list
 from pyverbs.pyverbs_error import PyverbsError
 
+from conformance.device import Device, Gid, Limits, OpenedDevice, Port, unknown_port, unopened
 from conformance.verbs.names import e
-
-
-@dataclass(frozen=True)
-class Gid:
-    """One valid entry of a port's GID table (ibv_query_gid_table)."""
-
-    index: int
-    gid: str  # eight groups of four hex digits
-    type: str  # "IB" (InfiniBand and iWARP), "RoCE v1" or "RoCE v2"
-
-
-@dataclass(frozen=True)
-class Port:
-    """ibv_query_port(3); only a port that is ACTIVE carries traffic."""
-
-    number: int  # from 1
-    state: str  # NOP, DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER; UNKNOWN if the query failed
-    link_layer: str  # INFINIBAND, ETHERNET or UNSPECIFIED
-    lid: int  # 0 on Ethernet
-    mtu: int  # the active MTU in bytes
-    max_msg_sz: int  # bytes
-    gids: tuple[Gid, ...]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """ibv_query_device(3), as reported: sizes in bytes, the rest counts."""
-
-    max_sge: int
-    max_sge_rd: int  # SGEs of one RDMA READ; some devices report 0 and take 1
-    max_srq_sge: int
-    max_qp_wr: int
-    max_srq_wr: int
-    max_cqe: int
-    max_qp_rd_atom: int  # READs and atomics that a QP takes at once as responder ...
-    max_qp_init_rd_atom: int  # ... and has under way at once as requester
-    max_mr_size: int
-    atomic: str  # NONE, HCA (atomic among the operations of this device) or GLOB
-    srq: bool
-    xrc: bool
-    mw_type_1: bool
-    mw_type_2: bool
-
-
-@dataclass(frozen=True)
-class Device:
-    """One device; where a query failed, `failures` says which and why."""
-
-    name: str
-    driver: str  # as conformance.kernel.DRIVERS spells it; "unknown" if the kernel does not tell
-    node_type: str  # CA (InfiniBand, RoCE), RNIC (iWARP), UNSPECIFIED (EFA), ...
-    fw_ver: str
-    vendor_id: int
-    vendor_part_id: int
-    limits: Limits | None  # None: it could not be opened or queried, and its one port is an unknown_port
-    ports: tuple[Port, ...]
-    failures: tuple[str, ...] = ()
 
 
 def list_devices(drivers: Mapping[str, str]) -> list[Device]:
@@ -74,16 +17,6 @@ def list_devices(drivers: Mapping[str, str]) -> list[Device]:
     Raises PyverbsError if there is no list at all. What goes wrong with one device is in its `failures`.
     """
     return [_query(entry, drivers.get(entry.name.decode(), "unknown")) for entry in get_device_list()]
-
-
-def unopened(name: str, driver: str, failure: str, node_type: str = "UNKNOWN") -> Device:
-    """A device of which nothing can be told but its name, and why."""
-    return Device(name, driver, node_type, "", 0, 0, None, (unknown_port(1),), (failure,))
-
-
-def unknown_port(number: int) -> Port:
-    """A port of which nothing can be told."""
-    return Port(number, "UNKNOWN", "UNSPECIFIED", 0, 0, 0, ())
 
 
 def _query(entry: Any, driver: str) -> Device:
@@ -104,16 +37,16 @@ def _query(entry: Any, driver: str) -> Device:
         ports = _query_ports(context, attr.phys_port_cnt, failures)
     finally:
         context.close()
-    return Device(
+    return OpenedDevice(
         name=name,
         driver=driver,
         node_type=node_type,
         fw_ver=attr.fw_version,
         vendor_id=attr.vendor_id,
         vendor_part_id=attr.vendor_part_id,
-        limits=_limits(attr),
         ports=ports,
         failures=tuple(failures),
+        limits=_limits(attr),
     )
 
 

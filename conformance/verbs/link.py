@@ -16,8 +16,9 @@ from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr, SrqInitAttrEx
 from pyverbs.wr import SGE, RecvWR, SendWR
 from pyverbs.xrcd import XRCD, XRCDInitAttr
 
+from conformance.capabilities import capabilities
 from conformance.inventory import Target
-from conformance.scenarios import TRANSPORT_OPERATIONS, LinkKind, Operation, Poll, Post, Queue, Transport
+from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Transport
 from conformance.verbs.closing import close
 from conformance.verbs.completions import CompletionQueue
 from conformance.verbs.names import e
@@ -87,6 +88,7 @@ class Link:
     def __init__(self, context: Context, pd: PD, target: Target, kind: LinkKind, sges: int) -> None:
         self.kind = kind
         self._target = target
+        self._able = capabilities(target)
         self._context = context
         self._pd = pd
         self._closing: list[Any] = []
@@ -117,17 +119,15 @@ class Link:
 
     def _build(self) -> None:
         kind = self.kind
-        limits = self._target.device.limits
-        assert limits is not None
-        if kind.queue is Queue.SRQ and not limits.srq:
-            raise UnsupportedError(f"{self._target.device.name} has no SRQ (max_srq 0)")
+        if lacking := self._able.lacks_link(kind):
+            raise UnsupportedError(f"{self._target.device.name} {lacking}")
         self.requester_cq = self._keep(CompletionQueue(self._context, CQ_DEPTH, kind.poll))
         self.responder_cq = self._keep(CompletionQueue(self._context, CQ_DEPTH, kind.poll))
         if kind.transport is Transport.XRC:
-            self._build_xrc(limits.max_srq_sge)
+            self._build_xrc()
         else:
             if kind.queue is Queue.SRQ:
-                attr = SrqAttr(max_wr=QUEUE_DEPTH, max_sge=min(self._sges, limits.max_srq_sge))
+                attr = SrqAttr(max_wr=QUEUE_DEPTH, max_sge=min(self._sges, self._able.max_srq_sge))
                 self._srq = self._keep(SRQ(self._pd, SrqInitAttr(attr)))
             self.responder = self._keep(self._create_qp(self.responder_cq, self._srq, Post.POST_SEND, requester=False))
             self.requester = self._keep(self._create_qp(self.requester_cq, None, kind.post, requester=True))
@@ -139,10 +139,10 @@ class Link:
             self.responder.to_rts(self._qp_attr(self.requester.qp_num))
             self.requester.to_rts(self._qp_attr(self.responder.qp_num))
 
-    def _build_xrc(self, max_srq_sge: int) -> None:
+    def _build_xrc(self) -> None:
         mask = e.IBV_XRCD_INIT_ATTR_FD | e.IBV_XRCD_INIT_ATTR_OFLAGS
         xrcd = self._keep(XRCD(self._context, XRCDInitAttr(mask, os.O_CREAT, -1)))
-        attr = SrqInitAttrEx(max_wr=QUEUE_DEPTH, max_sge=min(self._sges, max_srq_sge))
+        attr = SrqInitAttrEx(max_wr=QUEUE_DEPTH, max_sge=min(self._sges, self._able.max_srq_sge))
         attr.srq_type = e.IBV_SRQT_XRC
         attr.pd = self._pd
         attr.xrcd = xrcd
@@ -185,7 +185,7 @@ class Link:
 
     def _send_ops(self) -> int:
         flags = 0
-        for operation in operations(self._target, self.kind.transport):
+        for operation in self._able.operations(self.kind.transport):
             flags |= SEND_OPS[operation]
         return flags
 
@@ -211,9 +211,7 @@ class Link:
             return 0
         if self.kind.transport is Transport.UC:
             return int(e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
-        assert self._target.device.limits is not None
-        atomics = 0 if self._target.device.limits.atomic == "NONE" else e.IBV_ACCESS_REMOTE_ATOMIC
-        return int(REMOTE_ACCESS | atomics)
+        return int(REMOTE_ACCESS | (e.IBV_ACCESS_REMOTE_ATOMIC if self._able.atomics else 0))
 
     def _ah_attr(self) -> AHAttr:
         port, gid = self._target.port, self._target.gid
@@ -300,10 +298,3 @@ class Link:
         """Destroy everything, last made first; what a device in error refuses to destroy is left to its context."""
         while self._closing:
             close(self._closing.pop())
-
-
-def operations(target: Target, transport: Transport) -> tuple[Operation, ...]:
-    """The operations that the device offers on a transport."""
-    assert target.device.limits is not None
-    atomics = target.device.limits.atomic != "NONE"
-    return tuple(operation for operation in TRANSPORT_OPERATIONS[transport] if atomics or not operation.is_atomic)

@@ -8,14 +8,13 @@ devices to load first.
 import os
 import sys
 
-from conformance import inventory
-from conformance.verbs import shim
+from conformance.verbs import machine, shim
 
 
 def main(device: str, count: int, simulated: int) -> None:
     shim.load()
     if simulated:
-        inventory.load_reference(simulated)
+        machine.load_reference(simulated)
     from pyverbs.device import Context
     from pyverbs.pd import PD
 

@@ -81,7 +81,6 @@ def bound(bench: Bench, mw_type: int, length: int) -> Iterator[Window]:
 
 def _require(bench: Bench, mw_type: int) -> None:
     limits = bench.target.device.limits
-    assert limits is not None
     if not (limits.mw_type_1 if mw_type == e.IBV_MW_TYPE_1 else limits.mw_type_2):
         raise LackingError(f"{bench.target.device.name} has no memory windows of {TYPES[mw_type]}")
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What a target can run, by what its device reports.
+
+Transports and APIs that it lacks show only when a link is tried.
+"""
+
+from dataclasses import dataclass
+
+from conformance.inventory import Target
+from conformance.scenarios import TRANSPORT_OPERATIONS, LinkKind, Operation, Queue, Scenario, Transport
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What decides which scenarios a target can run. Lengths in bytes, the rest counts of segments."""
+
+    transports: tuple[Transport, ...]
+    mtu: int
+    max_sge: int
+    max_sge_rd: int  # as reported, which may be 0
+    max_srq_sge: int
+    srq: bool
+    atomics: bool
+    max_msg_sz: int
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        return tuple(Queue) if self.srq else (Queue.RQ,)
+
+    def operations(self, transport: Transport) -> tuple[Operation, ...]:
+        """The operations that the device offers on a transport."""
+        return tuple(each for each in TRANSPORT_OPERATIONS[transport] if self.atomics or not each.is_atomic)
+
+    @property
+    def most_read(self) -> int:
+        """Segments of a READ: a device that reports 0 takes one."""
+        return min(self.max_sge, max(1, self.max_sge_rd))
+
+    def most_received(self, queue: Queue) -> int:
+        """Segments of a receive in such a queue."""
+        return min(self.max_sge, self.max_srq_sge) if queue is Queue.SRQ else self.max_sge
+
+    def lacks_link(self, kind: LinkKind) -> str | None:
+        """Why there is no link of this kind, as `lacks` says it."""
+        return "has no SRQ (max_srq 0)" if kind.queue not in self.queues else None
+
+    def lacks(self, scenario: Scenario) -> str | None:
+        """Why the target cannot run a scenario, to be read after its name; None if it can."""
+        into_srq = scenario.queue is Queue.SRQ and scenario.operation.consumes_receive
+        if into_srq and len(scenario.scatter) > self.max_srq_sge:
+            return f"takes lists of {self.max_srq_sge} in an SRQ (max_srq_sge)"
+        if scenario.operation is Operation.RDMA_READ and len(scenario.scatter) > max(1, self.max_sge_rd):
+            return f"takes lists of {self.max_sge_rd} for a READ (max_sge_rd)"
+        if scenario.length > self.max_msg_sz:
+            return f"takes messages of {self.max_msg_sz} bytes (max_msg_sz)"
+        if max(len(scenario.gather), len(scenario.scatter)) > self.max_sge:
+            return f"takes lists of {self.max_sge} segments (max_sge)"
+        if scenario.transport is Transport.UD and scenario.length > self.mtu:
+            return f"takes datagrams of {self.mtu} bytes (MTU)"
+        if scenario.operation not in self.operations(scenario.transport):
+            return "has no atomics (atomic_cap NONE)"
+        return self.lacks_link(scenario.link)
+
+
+def capabilities(target: Target) -> Capabilities:
+    limits = target.device.limits
+    return Capabilities(
+        transports=tuple(Transport),
+        mtu=target.port.mtu,
+        max_sge=limits.max_sge,
+        max_sge_rd=limits.max_sge_rd,
+        max_srq_sge=limits.max_srq_sge,
+        srq=limits.srq,
+        atomics=limits.atomics,
+        max_msg_sz=target.port.max_msg_sz,
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""This machine's devices, or the reference device in their place.
+
+Nothing here imports pyverbs before that is settled: the reference device has to be there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from conformance import kernel
+from conformance.config import REFERENCE, Config
+from conformance.device import Device, Machine, unopened
+from conformance.inventory import InventoryError, entries_for, require_named_devices
+from conformance.verbs import shim
+
+
+def load_reference(devices: int, faults: Sequence[str] = (), variant: str | None = None) -> None:
+    """Load the reference device behind the null MR shim, which has to come first in symbol lookup.
+
+    Raises what conformance.reference.load does.
+    """
+    from conformance import reference
+
+    shim.load()
+    reference.load(devices=devices, faults=faults, variant=variant)
+    library = reference.library_path()
+    assert library is not None
+    shim.forward_to(library)
+
+
+def open_machine(
+    config: Config,
+    reference: bool = False,
+    simulate: int | None = None,
+    faults: Sequence[str] = (),
+    variant: str | None = None,
+    sysfs: Path = kernel.SYSFS,
+) -> Machine:
+    """Query this machine's devices; or load the reference device, if asked for or if the machine has none.
+
+    Must run before anything imports pyverbs. `simulate` is the number of reference devices (None: as the file
+    says); `faults` and `variant` are what conformance.reference.load takes.
+    Raises InventoryError if the file demands a real device and there is none, if the reference device is
+    needed and the file has no entry for it, or if faults or a variant are asked of real devices.
+    """
+    shim.load()  # it comes before libibverbs and the reference device in symbol lookup
+    names = kernel.device_names(sysfs)
+    if names and not reference:
+        if faults or variant or simulate is not None:
+            what = "faults, variants and a device count are for the reference device"
+            raise InventoryError([f"{what}, but this machine has {', '.join(names)}; add --reference"])
+        return Machine(_own_devices(names), "")
+    if not reference:
+        require_named_devices(config)
+    why = "it was asked for" if reference else f"this machine has no RDMA device (none in {sysfs})"
+    entries = entries_for(config, simulated=True)
+    if not entries:
+        needed = f"no entry for the reference device, which is needed because {why}"
+        entry = f"reference: {{driver: {REFERENCE}, null_mr: required}}"
+        raise InventoryError([f"{config.where('providers')}: {needed}; add: {entry}"])
+    load_reference(simulate or max(entry.simulate for entry in entries.values()), faults, variant)
+    from conformance.verbs.devices import list_devices
+
+    devices = tuple(replace(device, driver=REFERENCE) for device in list_devices({}))
+    return Machine(devices, f"the reference device (simulated) is used, because {why}")
+
+
+def _own_devices(names: Sequence[str]) -> tuple[Device, ...]:
+    from pyverbs.pyverbs_error import PyverbsError
+
+    from conformance.verbs.devices import list_devices
+
+    hidden = (
+        "libibverbs does not list it: is ib_uverbs loaded, may /dev/infiniband/uverbs* be opened, and is its "
+        "provider library there (Debian: ibverbs-providers, Fedora: libibverbs, SUSE: libibverbs1)?"
+    )
+    drivers = kernel.device_drivers()
+    shown: dict[str, Device] = {}
+    try:
+        shown = {device.name: device for device in list_devices(drivers)}
+    except PyverbsError as error:
+        hidden = f"{hidden} ({error})"
+    return tuple(shown.get(name) or unopened(name, drivers.get(name, "unknown"), hidden) for name in names)
