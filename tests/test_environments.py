@@ -51,7 +51,7 @@ def write(folder: Path, entry: str) -> Path:
     return path
 
 
-def targets(folder: Path, environments: str) -> tuple[inventory.AnyTarget, ...]:
+def targets(folder: Path, environments: str) -> tuple[inventory.Target, ...]:
     valid = config.load(write(folder, f"{{devices: [ref0], null_mr: required, environments: {environments}}}"))
     devices = [device for device in list_devices({}) if device.name == "ref0"]
     return inventory.targets(valid, devices).usable
