@@ -5,13 +5,13 @@ import errno
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conformance.checks import test_free
+from conformance.verbs import machine
 from conformance.verbs.bench import Bench
 from conformance.verbs.resources import Held
 from conformance.verdicts import BrokenError, Failure, LackingError
@@ -88,12 +88,15 @@ def test_a_process_that_takes_the_null_mrs_of_others_with_it_is_a_failure(
         dies(bench)
 
 
-@pytest.mark.parametrize(("driver", "simulated"), [("reference", ["1"]), ("mlx5", [])])
+def test_the_process_has_the_simulated_devices_that_this_one_has() -> None:
+    assert machine.simulated_devices() == 2  # tests/conftest.py
+
+
+@pytest.mark.parametrize(("devices", "simulated"), [(2, ["2"]), (0, [])])
 def test_the_process_simulates_only_a_simulated_device(
-    asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, driver: str, simulated: list[str]
+    bench: Bench, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, devices: int, simulated: list[str]
 ) -> None:
-    one = target()
-    bench = Bench(replace(one, device=replace(one.device, driver=driver)))
+    monkeypatch.setattr(machine, "simulated_devices", lambda: devices)
     commands = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -102,7 +105,6 @@ def test_the_process_simulates_only_a_simulated_device(
 
     monkeypatch.setattr(subprocess, "run", run)
     dies(bench)
-    bench.close()
     assert commands == [[sys.executable, "-m", "conformance.verbs.orphan", "ref0", "16", *simulated]]
     assert asked == [("ref0", 17)]
 

@@ -3,21 +3,17 @@
 
 import gc
 import random
-import subprocess
-import sys
 from itertools import product
-from pathlib import Path
 from statistics import median_low
 
 import pytest
 from pyverbs.mr import MR
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-import conformance
 from conformance.checks import tables
 from conformance.checks.working import require_working
-from conformance.config import REFERENCE
 from conformance.scenarios import Operation, Side, mem
+from conformance.verbs import orphan
 from conformance.verbs.bench import Bench
 from conformance.verbs.closing import close
 from conformance.verbs.memory import LOCAL_AND_REMOTE
@@ -25,7 +21,6 @@ from conformance.verbs.null_mr import NullMR, NullMRError, errno_name
 from conformance.verbs.resources import held, kernel_mrs
 from conformance.verdicts import BrokenError, Failure, LackingError
 
-ROOT = Path(conformance.__file__).parents[1]
 ROUNDS, LOOP = 5, 256
 THOUSAND = 1000
 ORDINARY = (
@@ -125,16 +120,14 @@ def test_a_thousand_are_freed_in_any_order_while_the_rest_work(bench: Bench) -> 
 
 @pytest.mark.clause("free/no-leak")
 def test_a_process_that_dies_with_them_leaves_nothing(bench: Bench) -> None:
-    device = bench.target.device
-    simulated = [str(int(device.name.removeprefix("ref")) + 1)] if device.driver == REFERENCE else []
-    command = [sys.executable, "-m", "conformance.verbs.orphan", device.name, "16", *simulated]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    device = bench.target.device.name
+    done = orphan.run(device, 16)
     if done.returncode or not done.stdout.strip().isdigit():
         raise BrokenError(f"{bench.where}: a process that allocates 16 null MRs did not end well:\n{done.stderr}")
     require_working(bench)
-    left = kernel_mrs(device.name, int(done.stdout))
+    left = kernel_mrs(device, int(done.stdout))
     if left is None:
-        raise LackingError(f"which kernel MRs {device.name} keeps for a process cannot be told: rdma-resource(8)")
+        raise LackingError(f"which kernel MRs {device} keeps for a process cannot be told: rdma-resource(8)")
     if left:
         raise Failure(f"{bench.where}\n=> {left} kernel MRs of process {done.stdout.strip()} are left after its end")
 

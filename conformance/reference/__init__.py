@@ -71,6 +71,11 @@ def _class_at(place: str) -> type[Device]:
     return found
 
 
+def device_count() -> int:
+    """How many devices are loaded; 0 if none is."""
+    return _loaded[0] if _loaded is not None else 0
+
+
 def library_path() -> str | None:
     """The shared object that defines ibv_reg_mr and the other functions of libibverbs; None if not loaded."""
     return _path

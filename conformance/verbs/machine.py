@@ -31,6 +31,13 @@ def load_reference(devices: int, faults: Sequence[str] = (), variant: str | None
     shim.forward_to(library)
 
 
+def simulated_devices() -> int:
+    """How many reference devices this process has."""
+    from conformance import reference
+
+    return reference.device_count()
+
+
 def open_machine(
     config: Config,
     reference: bool = False,

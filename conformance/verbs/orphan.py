@@ -6,9 +6,23 @@ devices to load first.
 """
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 
+import conformance
 from conformance.verbs import machine, shim
+
+ROOT = Path(conformance.__file__).parents[1]
+
+
+def run(device: str, count: int) -> subprocess.CompletedProcess[str]:
+    """Let such a process live and die, with as many simulated devices as this one has. It prints 0 if it did not get
+    all null MRs."""
+    simulated = machine.simulated_devices()
+    command = [sys.executable, "-m", "conformance.verbs.orphan", device, str(count)]
+    command += [str(simulated)] if simulated else []
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def main(device: str, count: int, simulated: int) -> None:
