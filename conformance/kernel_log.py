@@ -8,8 +8,8 @@ The rule, for the lines that came between the end of the check before and the en
     a line of level "err" or worse of the device's driver, unless the check provokes errors       BROKEN
     anything else                                                                                 only attached
 
-A device is not asked to be silent: checks of `key`, `misuse` and `observe`, and messages longer than the list that
-they come to, provoke errors that a driver may report. What names another device than the one that is tried is left
+A device is not asked to be silent: checks of some clauses (`provokes_kernel_errors`), and messages longer than the list
+that they come to, provoke errors that a driver may report. What names another device than the one that is tried is left
 out; a splat that names none counts for every check that runs when it comes. A line that comes late is found at the
 next check, and one that comes while everything is closed, after the last check of a device, is BROKEN at the most.
 """
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from conformance.clauses import BY_ID
 from conformance.kernel import MODULE_NAMES, SYSFS
 from conformance.scenarios import Scenario
 from conformance.verdicts import Verdict
@@ -41,8 +42,6 @@ SPLAT = re.compile(
 NOISE = re.compile(r"speed is unknown, defaulting to 1000")
 """Lines of no meaning: RDMA core asks a virtual netdev for its speed."""
 CORE_MODULES = frozenset({"ib_core", "ib_uverbs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm"})
-PROVOKING = frozenset({"key", "misuse", "observe"})
-"""Groups of clauses whose checks do what a driver may complain of."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,7 @@ def _is_in(text: str, modules: Collection[str]) -> bool:
 
 def provokes_errors(clause: str, scenario: str) -> bool:
     """Does a check of this clause, or with this scenario, do what a driver may report as an error?"""
-    group = clause.partition("/")[0]
-    return group in PROVOKING or (bool(scenario) and Scenario.parse(scenario).is_too_long)
+    return BY_ID[clause].provokes_kernel_errors or (bool(scenario) and Scenario.parse(scenario).is_too_long)
 
 
 def shown(lines: list[Line]) -> str:

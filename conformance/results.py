@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ConfigDict
 
-from conformance.clauses import BY_ID, GROUPS
+from conformance.clauses import GROUPS, group_of
 from conformance.verdicts import Verdict
 
 
@@ -39,7 +39,7 @@ class Result:
     @property
     def group(self) -> str:
         """The clause's group, also where this suite no longer knows the clause."""
-        return self.clause.partition("/")[0]
+        return group_of(self.clause)
 
 
 def counts(results: Sequence[Result]) -> dict[tuple[str, str], Counter[Verdict]]:
@@ -47,7 +47,7 @@ def counts(results: Sequence[Result]) -> dict[tuple[str, str], Counter[Verdict]]
     found: dict[tuple[str, str], Counter[Verdict]] = {}
     for target in dict.fromkeys(result.target for result in results):
         for group in GROUPS:
-            of = [r.verdict for r in results if r.target == target and BY_ID[r.clause].group == group]
+            of = [r.verdict for r in results if r.target == target and r.group == group]
             if of:
                 found[target, group] = Counter(of)
     return found

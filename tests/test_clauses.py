@@ -50,3 +50,10 @@ def test_the_page_of_changes_names_every_clause(clause: Clause) -> None:
 def test_ids_are_unique_and_grouped() -> None:
     assert len(BY_ID) == len(CLAUSES)
     assert [clause.group for clause in CLAUSES] == sorted((clause.group for clause in CLAUSES), key=GROUPS.index)
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.id)
+def test_what_a_clause_says_of_its_checks_is_said_of_the_whole_group(clause: Clause) -> None:
+    """A check of misuse does what a driver may complain of; only one of allocate fails for a null MR not given."""
+    assert clause.about_allocation == (clause.group == "allocate")
+    assert clause.provokes_kernel_errors == (clause.group in ("key", "misuse", "observe"))
