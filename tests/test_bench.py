@@ -306,6 +306,8 @@ def test_only_what_a_check_asks_about_fails_it(bench: Bench, patch: Patch) -> No
         (f"rc-read-remote-2*n1-{PATH}", {"max_sge_rd": 0}, r"lists of 0 for a READ \(max_sge_rd\)"),
         ("rc-send-n3-3*m1-srq-post_send-poll_cq", {"max_srq_sge": 2}, r"lists of 2 in an SRQ \(max_srq_sge\)"),
         (f"rc-send-n9-n9-{PATH}", {"max_msg_sz": 8}, r"messages of 8 bytes \(max_msg_sz\)"),
+        (f"rc-cmp_swp-remote-n8-{PATH}", {"atomic": "NONE"}, r"^ref0/1 has no atomics"),
+        ("xrc-write-n8-remote-srq-post_send-poll_cq", {"srq": False}, r"^ref0 has no SRQ \(max_srq 0\)$"),
     ],
 )
 def test_what_is_more_than_a_device_takes_is_skipped(id: str, limits: dict[str, int], text: str) -> None:

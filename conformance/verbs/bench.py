@@ -250,7 +250,7 @@ class Bench:
 
     def _require(self, scenario: Scenario) -> None:
         lacking = self.able.lacks(scenario)
-        if lacking is not None and lacking != self.able.lacks_link(scenario.link):  # which the link says itself
+        if lacking != self.able.lacks_link(scenario.link):  # what it lacks for that the link says itself
             raise LackingError(f"{self.target.id} {lacking}")
 
     def _check_model(self, scenario: Scenario) -> None:
