@@ -55,6 +55,8 @@ def _add_report_commands(commands: "argparse._SubParsersAction[argparse.Argument
     report = commands.add_parser("report", help="make the reports of a results.json anew", parents=[shared])
     report.add_argument("results", type=Path, metavar="RESULTS.json")
     report.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    report.add_argument("--junit-short", action="store_true", help="with passes and skips as numbers by clause")
+    report.add_argument("--junit-per-target", action="store_true", help="as a file for each target, FILE-TARGET")
     report.add_argument("--ktap", type=Path, metavar="FILE", help="write KTAP")
     report.add_argument("--json", type=Path, metavar="FILE", help="write results.json, for use with --anonymous")
     report.add_argument("--anonymous", action="store_true", help="leave host names and addresses out")
@@ -92,8 +94,12 @@ def _report(options: argparse.Namespace) -> int:
     clean = anonymous.cleaner(report) if options.anonymous else str
     if options.anonymous:
         report = anonymous.without_names(report)
-    _write(options.html, html.render(report, options.results.parent, clean))
-    _write(options.junit, junit.render(report))
+    if options.html:
+        _write(options.html, html.render(report, options.results.parent, clean))
+    if options.junit:
+        form = junit.Form(options.junit_short, options.junit_per_target)
+        for name, text in junit.files(report, options.junit.name, form).items():
+            _write(options.junit.with_name(name), text)
     _write(options.ktap, ktap.render(report))
     _write(options.json, document.dump(report))
     return 0

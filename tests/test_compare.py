@@ -211,3 +211,12 @@ def test_merge_writes_what_compare_and_report_read(tmp_path: Path) -> None:
     assert main(["compare", merged, merged]) == 0
     assert main(["report", merged, "--anonymous", "--json", str(tmp_path / "clean.json")]) == 0
     assert "m1" not in (tmp_path / "clean.json").read_text()
+
+
+def test_report_writes_junit_in_its_other_forms(tmp_path: Path) -> None:
+    results = (result(name=f"test_{n}", target=target) for n in range(3) for target in ("ref0/1", "ref1/1"))
+    found = write(tmp_path / "results.json", report(*results))
+    options = ["--junit", str(tmp_path / "x.xml"), "--junit-short", "--junit-per-target"]
+    assert main(["report", found, *options]) == 0
+    assert {path.name for path in tmp_path.glob("*.xml")} == {"x-ref0-1.xml", "x-ref1-1.xml"}
+    assert (tmp_path / "x-ref0-1.xml").read_text().count("<testcase ") == 1

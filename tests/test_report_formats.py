@@ -13,6 +13,7 @@ import pytest
 from conformance.clauses import CLAUSES
 from conformance.report import html, junit, ktap
 from conformance.report.document import report_of
+from conformance.results import Result
 from conformance.scenarios import Scenario
 from conformance.verdicts import Verdict
 from tests.made_up import FAILURE, SCENARIO, report, result, run
@@ -52,6 +53,61 @@ def test_junit_has_an_element_for_each_verdict_and_the_finding_as_its_message() 
     (failure,) = ElementTree.fromstring(junit.render(report(*EACH))).iter("failure")
     assert str(failure.get("message")).startswith("responder's canary of scatter[0]: 64 of 64 bytes wrong")
     assert failure.text == FAILURE
+
+
+SHORT = junit.Form(short=True)
+
+
+def test_short_junit_counts_passes_by_clause_and_skips_by_reason_and_has_the_rest_whole() -> None:
+    passes = [result(name=f"test_{n}", seconds=0.5) for n in range(3)]
+    other = result(clause="discard/completion", name="test_other")
+    skips = [result(Verdict.SKIPPED, name=f"test_{why}_{n}", text=why) for n in range(2) for why in ("no XRC", "no MW")]
+    warned = result(name="test_warned", kernel_log="WARNING: CPU: 0")
+    rest = [each for each in EACH if each.verdict not in (Verdict.PASS, Verdict.SKIPPED)]
+    [suite] = ElementTree.fromstring(junit.render(report(*passes, *rest, other, *skips, warned), SHORT))
+    cases = [
+        (case.get("classname"), case.get("name"), {p.get("name"): p.get("value") for p in case.iter("property")})
+        for case in suite.iter("testcase")
+    ]
+    counted = {(where, name): about["checks"] for where, name, about in cases if "checks" in about}
+    assert counted == {
+        ("ref0/1.discard/receive", "checks that pass"): "3",
+        ("ref0/1.discard/completion", "checks that pass"): "1",
+        ("ref0/1.discard/receive", "checks that are skipped: no XRC"): "2",
+        ("ref0/1.discard/receive", "checks that are skipped: no MW"): "2",
+    }
+    assert suite.find("testcase[@name='checks that pass']").get("time") == "1.5000"  # type: ignore[union-attr]
+    whole = ElementTree.fromstring(junit.render(report(*rest, warned))).iter("testcase")
+    kept = [case for case in suite.iter("testcase") if not str(case.get("name")).startswith("checks that")]
+    assert [ElementTree.tostring(case) for case in kept] == [ElementTree.tostring(case) for case in whole]
+    assert suite.get("tests") == str(len(cases)) == "9"
+    assert [suite.get(name) for name in ("failures", "errors", "skipped")] == ["1", "1", "3"]
+
+
+def test_junit_per_target_is_a_file_for_each_with_what_the_one_file_has_of_it() -> None:
+    results = [result(target=target, name=f"test_{n}") for n in range(2) for target in ("ref0/1/cqe64", "ref1/1/A=x/y")]
+    files = junit.files(report(*results), "found.xml", junit.Form(per_target=True))
+    assert next(iter(files)) == "found-ref0-1-cqe64.xml"
+    assert re.fullmatch(r"found-ref1-1-A_x_y-[0-9a-f]{12}\.xml", list(files)[1])
+    suites = [suite for text in files.values() for suite in ElementTree.fromstring(text)]
+    whole = ElementTree.fromstring(junit.render(report(*results)))
+    assert [ElementTree.tostring(suite).strip() for suite in suites] == [ElementTree.tostring(s).strip() for s in whole]
+    assert junit.files(report(*results)) == {"junit.xml": junit.render(report(*results))}
+
+
+def test_32_targets_are_within_what_gitlab_reads() -> None:
+    """30 MB and 250000 objects (elements and attributes, at the least) a file, 100 MB in all."""
+
+    def checks(target: str) -> list[Result]:
+        scenarios = [f"rc-send-m{n}-n{n}-rq-post_send-poll_cq" for n in range(1, 2500)]
+        return [result(target=target, scenario=text, clause=CLAUSES[n % 24].id) for n, text in enumerate(scenarios)]
+
+    whole = junit.render(report(*checks("mlx5_0/1/cqe128-no-scatter")))
+    assert len(whole) * 32 < 100e6
+    short = junit.render(report(*(each for n in range(32) for each in checks(f"mlx5_{n}/1/cqe128-no-scatter"))), SHORT)
+    assert len(short) < 1e6
+    for text in (whole, short):
+        assert sum(1 + len(element.attrib) for element in ElementTree.fromstring(text).iter()) < 250_000
 
 
 def test_junit_tells_clause_target_and_scenario() -> None:

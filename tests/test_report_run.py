@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from conformance.report import files
+from conformance.report import files, junit
 from conformance.report.document import CIRCUMSTANCES, json_schema, load
 from conformance.session import recorder
 from conformance.session.properties import carry
@@ -47,9 +47,31 @@ def test_the_reports_of_a_wrong_device_all_tell_the_same(tmp_path: Path) -> None
     done = run_suite("--reference", "--reference-fault=rkey-reads", f"--reports={tmp_path}", checks=KEY)
     failures = [each for each in load(tmp_path / "results.json").results if each.verdict is Verdict.FAIL]
     assert len(failures) == done.counts()["FAIL"] > 0
-    junit = ElementTree.parse(tmp_path / "junit.xml")
-    assert [each.text for each in junit.iter("failure")] == [each.text for each in failures]
+    written = ElementTree.parse(tmp_path / "junit.xml")
+    assert [each.text for each in written.iter("failure")] == [each.text for each in failures]
     assert f"{len(failures)} of {len(done.cases)} checks" in (tmp_path / "report.html").read_text()
+
+
+def test_junit_in_other_forms_takes_the_place_of_what_an_earlier_run_wrote(tmp_path: Path) -> None:
+    (tmp_path / "junit-of-others.xml").write_text("<testsuites/>")
+    written = []
+    for form in (junit.WHOLE, junit.Form(short=True, per_target=True), junit.WHOLE):
+        of = result(target="ref0/1"), result(target="ref1/1")
+        assert files.write(report(*of), tmp_path, None, anonymize=False, form=form) == []
+        written.append({path.name for path in tmp_path.glob("junit*")} - {"junit-of-others.xml"})
+    assert written == [{"junit.xml"}, {"junit-ref0-1.xml", "junit-ref1-1.xml"}, {"junit.xml"}]
+    assert (tmp_path / "junit-of-others.xml").exists()
+
+
+def test_the_options_for_junit_reach_the_reports(tmp_path: Path) -> None:
+    options = ("--reference", "--reference-devices=2", "--junit-short", "--junit-per-target", f"--reports={tmp_path}")
+    done = run_suite(*options, checks=KEY)
+    assert len(done.cases) == 2 * len({case.name.replace("ref1", "ref0") for case in done.cases})
+    for name in ("ref0", "ref1"):
+        cases = list(ElementTree.parse(tmp_path / f"junit-{name}-1.xml").iter("testcase"))
+        [number] = [each.get("value") for each in cases[0].iter("property") if each.get("name") == "checks"]
+        assert [case.get("name") for case in cases] == ["checks that pass"]
+        assert int(str(number)) * 2 == len(done.cases)
 
 
 def test_workers_report_through_the_controller(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from conformance.reference.engine.objects import Context, Segment
 from conformance.reference.faults import FAULTS
 from conformance.reference.faults.discard import LeaksToAddress
 from conformance.report import reproducer
+from conformance.report.file_names import LONGEST_PART
 from conformance.scenarios import Address, Operation, Poll, Post, Queue, Scenario, Transport
 from conformance.verbs.machine import open_machine
 from conformance.verdicts import Failure
@@ -331,7 +332,7 @@ def test_a_file_is_named_after_target_and_scenario_and_not_too_long(tmp_path: Pa
     assert path.read_text() == reproducer.render(short, replace(MLX5_0, gid_index=None))
     names = {reproducer.file_name(scenario, MLX5_0) for scenario in (long, longer)}
     assert len(names) == 2
-    assert all(len(name) <= len("mlx5_0-1-") + reproducer.LONGEST_PART + len(".c") for name in names)
+    assert all(len(name) <= len("mlx5_0-1-") + LONGEST_PART + len(".c") for name in names)
 
 
 def test_the_same_scenario_in_another_environment_is_another_file() -> None:

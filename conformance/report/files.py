@@ -10,8 +10,10 @@ from conformance.report.anonymous import cleaner, without_names
 from conformance.report.document import Report, dump
 
 
-def write(report: Report, folder: Path | None, ktap_file: Path | None, anonymize: bool) -> list[str]:
-    """Write junit.xml, results.json and report.html into a folder, and KTAP to a file, each only if wanted.
+def write(
+    report: Report, folder: Path | None, ktap_file: Path | None, anonymize: bool, form: junit.Form = junit.WHOLE
+) -> list[str]:
+    """Write JUnit XML, results.json and report.html into a folder, and KTAP to a file, each only if wanted.
 
     Returns what could not be written and why, a line each; one file that fails does not keep another from being tried.
     """
@@ -26,11 +28,13 @@ def write(report: Report, folder: Path | None, ktap_file: Path | None, anonymize
         from conformance.report import html  # workers write no pages, and it takes long to import
 
         texts[folder / "results.json"] = dump(report)
-        texts[folder / "junit.xml"] = junit.render(report)
+        texts |= {folder / name: text for name, text in junit.files(report, form=form).items()}
         texts[folder / "report.html"] = html.render(report, folder, clean)
     if ktap_file is not None:
         texts[ktap_file] = ktap.render(report)
     problems += [write_text(path, text) for path, text in texts.items()]
+    if folder is not None:
+        problems += [_remove(path) for path in junit.left_over(folder) - texts.keys()]
     return [problem for problem in problems if problem]
 
 
@@ -40,6 +44,15 @@ def _clean_file(path: Path, clean: Callable[[str], str]) -> str:
         return write_text(path, clean(path.read_text(encoding="utf-8")))
     except OSError as error:
         return f"{path}: cannot be read: {error.strerror}"
+
+
+def _remove(path: Path) -> str:
+    """Returns what went wrong, or ""."""
+    try:
+        path.unlink()
+    except OSError as error:
+        return f"{path}: is of an earlier run and cannot be removed: {error.strerror}"
+    return ""
 
 
 def write_text(path: Path, text: str) -> str:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A stand-alone C program for a scenario: what shows a failure to people who do not have the suite."""
 
-import hashlib
 import math
-import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from conformance.clauses import BY_ID
 from conformance.config import Variables
 from conformance.inventory import Target
 from conformance.model import predict
+from conformance.report.file_names import part
 from conformance.scenarios import (
     LONGEST_CONTROL,
     Address,
@@ -33,8 +32,6 @@ from conformance.scenarios import (
 )
 
 COLUMNS = 110
-LONGEST_PART = 100
-"""Characters of a scenario id, or of an environment's label, in a file name; 255 is what most file systems take."""
 PAGE = 4096
 
 _POSTED_BY = {
@@ -155,16 +152,7 @@ def file_name(scenario: Scenario, where: Where) -> str:
     # "3*n8" is "3xn8" there, and "n8@zero" "n8.zero": neither shells nor make(1) take these names apart.
     name = str(scenario).replace("*", "x").replace("@", ".")
     parts = (where.device, str(where.port), where.label, name)
-    return "-".join(_part(text) for text in parts if text) + ".c"
-
-
-def _part(text: str) -> str:
-    """Text as part of a file name. What had to be cut or spelled otherwise has a hash, so that no two are the same."""
-    plain = re.sub(r"[^\w.+-]", "_", text, flags=re.ASCII)
-    if plain == text and len(text) <= LONGEST_PART:
-        return text
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return f"{plain[: LONGEST_PART - len(digest) - 1]}-{digest}"
+    return "-".join(part(text) for text in parts if text) + ".c"
 
 
 def _with_memory_for_all(scenario: Scenario) -> Scenario:

@@ -58,6 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--reports", type=Path, metavar="DIR", help="write results.json, junit.xml and report.html into this folder"
     )
+    group.addoption("--junit-short", action="store_true", help="junit.xml has passes and skips as numbers by clause")
+    group.addoption("--junit-per-target", action="store_true", help="junit-TARGET.xml for each, in place of junit.xml")
     group.addoption("--ktap", type=Path, metavar="FILE", help="write the results as KTAP")
     group.addoption("--anonymous", action="store_true", help="leave host names and addresses out of these reports")
     group.addoption(

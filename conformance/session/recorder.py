@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.report import files, provenance, terminal
+from conformance.report import files, junit, provenance, terminal
 from conformance.report.document import CIRCUMSTANCES, Circumstances, Report, Run, report_of
 from conformance.results import Result, decided_nothing
 from conformance.session.properties import result_of
@@ -130,7 +130,8 @@ def _write_reports(session: pytest.Session) -> list[str]:
         exit_status=int(session.exitstatus),
         stopped=bool(session.shouldfail or session.shouldstop),
     )
-    return files.write(report, option.reports, option.ktap, option.anonymous)
+    form = junit.Form(option.junit_short, option.junit_per_target)
+    return files.write(report, option.reports, option.ktap, option.anonymous, form)
 
 
 def _circumstances(config: pytest.Config) -> Circumstances:
