@@ -3,6 +3,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -230,6 +231,46 @@ def test_what_failures_have_in_common_is_told() -> None:
     page = Page(html.render(report(*results)))
     assert "queue: RQ 0/2, SRQ 1/1" in re.sub(r"\s+", " ", page.text)
     assert "poll:" not in page.text
+
+
+def targets_with(number: int, verdicts: Sequence[Verdict]) -> list[Result]:
+    """The same checks on several targets; the last target has passes alone."""
+    return [
+        result(verdict if at < number - 1 else Verdict.PASS, target=f"ref{at}/1", name=f"test_{n}")
+        for at in range(number)
+        for n, verdict in enumerate(verdicts)
+    ]
+
+
+def test_what_fails_on_several_targets_is_shown_once_with_their_names() -> None:
+    page = Page(html.render(report(*targets_with(5, [Verdict.FAIL, Verdict.FAIL, Verdict.PASS]))))
+    text = re.sub(r"\s+", " ", page.text)
+    assert "FAIL discard/receive on 4 of 5 targets: 8 of 12 checks" in text
+    assert "targetsref0/1 2/3ref1/1 2/3ref2/1 2/3ref3/1 2/3 " in text
+    assert text.count("on 4 targets, here ref0/1") == 2
+    assert page.text.count(FAILURE) == 2
+
+
+def test_targets_that_do_not_differ_share_a_column_and_a_map_of_paths() -> None:
+    page = Page(html.render(report(*targets_with(6, [Verdict.FAIL, Verdict.PASS]))))
+    assert re.search(r"clause\s*5 targets\s*ref0/1\s*ref1/1\s*ref2/1\s*ref3/1\s*ref4/1\s*ref5/1", page.text)
+    assert "Targets that do not differ in any clause share a column." in page.text
+    maps = re.findall(r"(all 6 targets|5 targets: [^\n]*|ref5/1)\s*path", page.text)
+    assert maps == ["all 6 targets", "5 targets: ref0/1, ref1/1, ref2/1, ref3/1, ref4/1", "ref5/1"]
+
+
+def test_what_is_skipped_for_the_same_reason_is_told_once_with_the_targets() -> None:
+    skips = [result(Verdict.SKIPPED, target=f"ref{n}/1", text="no XRC", name=name) for n in range(4) for name in "ab"]
+    other = [result(Verdict.SKIPPED, target=f"ref{n}/1", text="no MW") for n in range(2)]
+    text = re.sub(r"\s+", " ", Page(html.render(report(*skips, *other))).text)
+    assert "all 4 targetsref0/1ref1/1ref2/1ref3/1discard/receive8no XRC" in text
+    assert "ref0/1ref1/1discard/receive2no MW" in text
+
+
+def test_a_page_of_32_targets_is_not_much_longer_than_that_of_one() -> None:
+    verdicts = [Verdict.PASS] * 20 + [Verdict.FAIL] * 40 + [Verdict.SKIPPED] * 20
+    sizes = [len(html.render(report(*targets_with(number, verdicts)))) for number in (2, 33)]
+    assert sizes[1] < sizes[0] + 100_000
 
 
 def test_a_report_of_nothing_says_so() -> None:

@@ -3,11 +3,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 import jinja2
 
@@ -27,6 +29,8 @@ SHOWN_IN_A_LINE = 2000
 """How many more have a line; beyond that only results.json has them."""
 LONGEST_PROGRAM = 1 << 18
 """Characters of a reproducer that a page takes in."""
+
+_T = TypeVar("_T")
 
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -60,9 +64,10 @@ class Bars:
 
 @dataclass(frozen=True)
 class Shown:
-    """One failure with everything that there is to show."""
+    """One failure with everything that there is to show, and the targets on which the same check fails."""
 
     result: Result
+    targets: tuple[str, ...]
     bars: Bars | None
     program: str
 
@@ -79,18 +84,19 @@ class Trait:
 
 @dataclass(frozen=True)
 class Trouble:
-    """The failures of one clause on one target."""
+    """The failures of one clause. `total` and `traits` are of the targets that have any."""
 
-    target: str
     clause: str
     requirement: str
     source: str
     verdict: Verdict
     bad: int
     total: int
+    targets: tuple[Trait, ...]
     traits: tuple[Trait, ...]
     shown: tuple[Shown, ...]
-    lines: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, str, int], ...]
+    """name, finding and number of targets"""
     left: int
 
 
@@ -117,7 +123,6 @@ class Cell:
 class Coverage:
     """Checks by path: a row for each transport and operation, a column for each queue and API. None: not tried."""
 
-    name: str
     columns: tuple[tuple[str, str, str], ...]
     rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
 
@@ -142,7 +147,7 @@ def render(report: Report, folder: Path | None = None, clean: Callable[[str], st
         untried=[target for target in facts.values() if target.id not in by_target],
         troubles=_troubles(by_clause, lambda result: clean(_program(result, folder)) if folder else ""),
         matrix=_matrix(by_clause, targets),
-        coverage=list(_coverage(by_target)),
+        coverage=_coverage(by_target),
         remarks=[(verdict, _remarks(results, verdict)) for verdict in _REMARKED],
         columns=COLUMNS,
         vendor=_vendor,
@@ -169,8 +174,13 @@ def _cell(results: Iterable[Result]) -> Cell:
 
 def scenario_of(result: Result) -> Scenario | None:
     """None where a check has no scenario, or one that this version of the suite cannot read."""
+    return _parsed(result.scenario)
+
+
+@cache  # every target has the same few thousand
+def _parsed(scenario: str) -> Scenario | None:
     try:
-        return Scenario.parse(result.scenario)
+        return Scenario.parse(scenario)
     except ValueError:
         return None
 
@@ -184,53 +194,63 @@ def _pieces(segments: Sequence[Segment]) -> tuple[Piece, ...]:
 
 
 def _troubles(by_clause: dict[tuple[str, str], list[Result]], program: Callable[[Result], str]) -> list[Trouble]:
-    """FAIL before BROKEN, then in the order of the page."""
-    wrong = {
-        (verdict, clause, target): (bad, of)
-        for (clause, target), of in by_clause.items()
-        for verdict in BAD
-        if (bad := [result for result in of if result.verdict is verdict])
-    }
-    share = max(1, SHOWN_WHOLE // max(1, len(wrong)))
+    """By clause, whatever the target: what many targets have in common is read once. FAIL before BROKEN, then in the
+    order of the page."""
+    wrong: dict[tuple[Verdict, str], list[list[Result]]] = {}
+    for (clause, _), of in by_clause.items():
+        for verdict in BAD:
+            if any(result.verdict is verdict for result in of):
+                wrong.setdefault((verdict, clause), []).append(of)
+    share = min(10, max(1, SHOWN_WHOLE // max(1, len(wrong))))
     line_share = SHOWN_IN_A_LINE // max(1, len(wrong))
-    order = sorted(wrong, key=lambda key: (BAD.index(key[0]), key[2], _place(key[1])))
-    return [_trouble(key, *wrong[key], min(share, 10), line_share, program) for key in order]
+    order = sorted(wrong, key=lambda key: (BAD.index(key[0]), _place(key[1])))
+    return [_trouble(key, wrong[key], share, line_share, program) for key in order]
 
 
 def _trouble(
-    key: tuple[Verdict, str, str],
-    bad: list[Result],
-    of: list[Result],
-    whole: int,
-    lines: int,
-    program: Callable[[Result], str],
+    key: tuple[Verdict, str], by_target: list[list[Result]], whole: int, lines: int, program: Callable[[Result], str]
 ) -> Trouble:
     """`whole` failures with all there is, `lines` more in short; `program` gives a failure's reproducer."""
-    verdict, clause, target = key
+    verdict, clause = key
     known = BY_ID.get(clause)
+    tried = [result for of in by_target for result in of]
+    bad = [result for result in tried if result.verdict is verdict]
+    alike: dict[str, list[Result]] = {}
+    for result in bad:
+        alike.setdefault(_check(result), []).append(result)
+    in_short = list(alike.values())[whole : whole + lines]
     return Trouble(
-        target=target,
         clause=clause,
         requirement=known.requirement if known else "(a clause that this version of the suite does not have)",
         source=known.source if known else "",
         verdict=verdict,
         bad=len(bad),
-        total=len(of),
-        traits=_traits(bad, of),
+        total=len(tried),
+        targets=tuple(
+            Trait("target", of[0].target, sum(result.verdict is verdict for result in of), len(of)) for of in by_target
+        ),
+        traits=_traits(bad, tried),
         # The first brings its program along, so that the page can be handed on alone.
-        shown=tuple(_shown(result, program(result) if result is bad[0] else "") for result in bad[:whole]),
-        lines=tuple((_name(result), summary(result.text)) for result in bad[whole : whole + lines]),
-        left=max(0, len(bad) - whole - lines),
+        shown=tuple(
+            _shown(same, program(same[0]) if same[0] is bad[0] else "") for same in list(alike.values())[:whole]
+        ),
+        lines=tuple((_name(same[0]), summary(same[0].text), len(same)) for same in in_short),
+        left=max(0, len(alike) - whole - lines),
     )
+
+
+def _check(result: Result) -> str:
+    """The check, whatever the target: its name there is without the host."""
+    return result.nodeid.replace(result.target.rpartition(":")[2], "", 1)
 
 
 def _name(result: Result) -> str:
     return result.scenario or result.nodeid.partition("::")[2]
 
 
-def _shown(result: Result, program: str) -> Shown:
-    scenario = scenario_of(result)
-    return Shown(result, bars(scenario) if scenario else None, program)
+def _shown(same: list[Result], program: str) -> Shown:
+    scenario = scenario_of(same[0])
+    return Shown(same[0], tuple(result.target for result in same), bars(scenario) if scenario else None, program)
 
 
 def _program(result: Result, folder: Path) -> str:
@@ -267,26 +287,56 @@ def _words(value: Enum) -> str:
     return str(value.value) if isinstance(value, Post | Poll) else value.name
 
 
-def _matrix(
-    by_clause: dict[tuple[str, str], list[Result]], targets: list[str]
-) -> list[tuple[str, str, str, list[Cell | None]]]:
-    """Clause id, level, requirement and a cell for each target; clauses of which nothing was tried are there too."""
+@dataclass(frozen=True)
+class Matrix:
+    """Cells by clause (id, level, requirement) and by targets that do not differ in any. None: nothing was tried."""
+
+    columns: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str, str, str, tuple[Cell | None, ...]], ...]
+
+
+def _matrix(by_clause: dict[tuple[str, str], list[Result]], targets: list[str]) -> Matrix:
     known = [(clause.id, clause.level.value, clause.requirement) for clause in CLAUSES]
     foreign = sorted({clause for clause, _ in by_clause} - BY_ID.keys())
-    return [
-        (id, level, requirement, [_cell(of) if (of := by_clause.get((id, target))) else None for target in targets])
-        for id, level, requirement in (*known, *((id, "", "unknown to this version") for id in foreign))
-    ]
+    clauses = [*known, *((id, "", "unknown to this version") for id in foreign)]
+    columns = _alike(
+        {
+            target: [_cell(of) if (of := by_clause.get((id, target))) else None for id, _, _ in clauses]
+            for target in targets
+        }
+    )
+    return Matrix(
+        tuple(alike for alike, _ in columns),
+        tuple((*clause, tuple(cells[row] for _, cells in columns)) for row, clause in enumerate(clauses)),
+    )
 
 
-def _coverage(by_target: dict[str, list[Result]]) -> Iterable[Coverage]:
-    if len(by_target) > 1:
-        yield from _coverage_of("all targets", [result for of in by_target.values() for result in of])
-    for target, results in by_target.items():
-        yield from _coverage_of(target, results)
+def _alike(of_targets: Mapping[str, _T]) -> list[tuple[tuple[str, ...], _T]]:
+    """Targets of which the same is to be said, together. There are few kinds, however many targets."""
+    groups: list[tuple[list[str], _T]] = []
+    for target, value in of_targets.items():
+        for targets, same in groups:
+            if value == same:
+                targets.append(target)
+                break
+        else:
+            groups.append(([target], value))
+    return [(tuple(targets), value) for targets, value in groups]
 
 
-def _coverage_of(name: str, results: list[Result]) -> Iterable[Coverage]:
+def _coverage(by_target: dict[str, list[Result]]) -> list[tuple[tuple[str, ...], Coverage]]:
+    """Of all targets together, if there are several, and of each kind of target, if they differ."""
+    found = {target: covered for target, of in by_target.items() if (covered := _coverage_of(of))}
+    kinds = _alike(found)
+    if len(found) < 2:
+        return kinds
+    together = _coverage_of([result for of in by_target.values() for result in of])
+    assert together is not None  # one of them alone has paths
+    return [(tuple(found), together), *(kinds if len(kinds) > 1 else ())]
+
+
+def _coverage_of(results: list[Result]) -> Coverage | None:
+    """None: no check took any path."""
     counts: dict[tuple[Transport, Operation], dict[tuple[Queue, Post, Poll], Counter[Verdict]]] = {}
     for result in results:
         scenario = scenario_of(result)
@@ -304,17 +354,19 @@ def _coverage_of(name: str, results: list[Result]) -> Iterable[Coverage]:
         for operation in Operation
         if (found := counts.get((transport, operation)))
     ]
-    if rows:
-        yield Coverage(name, tuple((q.name, post.value, poll.value) for q, post, poll in columns), tuple(rows))
+    return Coverage(tuple((q.name, post.value, poll.value) for q, post, poll in columns), tuple(rows)) if rows else None
 
 
 _REMARKED = (Verdict.WAIVED, Verdict.SKIPPED, Verdict.OBSERVED)
 
 
-def _remarks(results: list[Result], verdict: Verdict) -> list[tuple[str, str, str, int]]:
-    """Target, clause, first line of the text and how many checks have it."""
-    counts = Counter((r.target, r.clause, r.text.partition("\n")[0]) for r in results if r.verdict is verdict)
-    return [(*key, number) for key, number in counts.items()]
+def _remarks(results: list[Result], verdict: Verdict) -> list[tuple[tuple[str, ...], str, str, int]]:
+    """Targets, clause, first line of the text and how many checks have it."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for result in results:
+        if result.verdict is verdict:
+            counts.setdefault((result.clause, result.text.partition("\n")[0]), Counter())[result.target] += 1
+    return [(tuple(of), *key, sum(of.values())) for key, of in counts.items()]
 
 
 def _place(clause: str) -> tuple[int, str]:
