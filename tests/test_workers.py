@@ -44,6 +44,7 @@ def test_the_check_fails_with_clause_and_scenario_and_the_rest_is_run(tmp_path: 
         assert f"=> {words}" in case.text
         assert "RC RDMA_WRITE of 64 bytes, posted by ibv_post_send, polled by ibv_poll_cq" in case.text
         assert f"scenario: {FATAL}" in case.text
+        assert f"clause {case.clause}: " in case.text
         assert "/verbs/bench.py" in case.text
         assert "/_pytest/" not in case.text
     assert run.clauses("PASS") == {"discard/leaves-memory", "discard/completion", "discard/read-response"}

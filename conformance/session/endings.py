@@ -71,6 +71,8 @@ def pytest_runtest_makereport(
     if clause is None:
         return report
     error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, Failure) and call.when == "call":
+        error.args = (f"{error}\n{_requirement(clause)}",)
     if call.excinfo is not None and isinstance(error, (BrokenError, Failure)):
         report.longrepr = item._repr_failure_py(call.excinfo, style="value")
         if error.scenario is not None and SCENARIO not in properties_of(report):
@@ -81,6 +83,11 @@ def pytest_runtest_makereport(
     if verdict is not None:
         _end(report, verdict, _text(report))
     return report
+
+
+def _requirement(clause: str) -> str:
+    """What the device does not keep, in the clause's words."""
+    return f"clause {clause}: {BY_ID[clause].requirement} ({BY_ID[clause].source})"
 
 
 def _verdict(report: pytest.TestReport, clause: str, error: BaseException | None) -> Verdict | None:
@@ -133,7 +140,7 @@ def die(report: pytest.TestReport, config: pytest.Config, death: Death) -> None:
     step = death.step
     report.when = "call"
     report.user_properties = [(CLAUSE, step.clause), (TARGET, step.target)]
-    report.longrepr = text = f"{step.target}\n{in_words(death)}"
+    report.longrepr = text = f"{step.target}\n{in_words(death)}\n{_requirement(step.clause)}"
     if step.scenario:
         report.user_properties.append((SCENARIO, step.scenario))
         leave_reproducer(report, config, Scenario.parse(step.scenario), text)
