@@ -25,7 +25,6 @@ from conformance import config, inventory
 from conformance.outcome import Aspect
 from conformance.reference.engine.memory import Payload
 from conformance.reference.engine.objects import Context, Segment
-from conformance.reference.faults import FAULTS
 from conformance.reference.faults.discard import LeaksToAddress
 from conformance.report import reproducer
 from conformance.report.file_names import LONGEST_PART
@@ -165,7 +164,6 @@ class LeaksIfTold(LeaksToAddress):
 
 def run_jobs() -> None:
     """The process that `run_on_reference` starts."""
-    FAULTS["leaks-if-told"] = LeaksIfTold
     job = json.load(sys.stdin)
     providers = config.load(ROOT / "providers.yaml")
     machine = open_machine(providers, reference=True, simulate=1, faults=tuple(job["faults"]), variant=job["variant"])
@@ -371,7 +369,7 @@ def test_the_provider_finds_the_environment_of_the_check_when_the_device_is_open
 ) -> None:
     scenario = "rc-send-m32-n32-srq-post_send-poll_cq"
     built = [program(tmp_path, scenario, environment=(("REF_LEAKS", value),))]
-    [ran] = run_on_reference((scenario,), built, "leaks-if-told", ask_suite=False)
+    [ran] = run_on_reference((scenario,), built, "tests.test_reproducer:LeaksIfTold", ask_suite=False)
     assert ran.status == status, ran.output
 
 
