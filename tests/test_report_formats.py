@@ -229,7 +229,9 @@ def test_what_failures_have_in_common_is_told() -> None:
     rq = SCENARIO.replace("srq", "rq")
     results = [result(Verdict.FAIL), result(scenario=rq), result(scenario=rq, name="test_more")]
     page = Page(html.render(report(*results)))
-    assert "queue: RQ 0/2, SRQ 1/1" in re.sub(r"\s+", " ", page.text)
+    text = re.sub(r"\s+", " ", page.text)
+    assert "queue: SRQ 1/1, RQ 0/2" in text
+    assert "All 1 with a work request have queue SRQ: 1 of the 1 checks there." in text
     assert "poll:" not in page.text
 
 

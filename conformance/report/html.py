@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TypeVar
 import jinja2
 
 from conformance.clauses import BY_ID, CLAUSES
+from conformance.report.common import Common, Trait, common
 from conformance.report.compare import REGRESSIONS, Change, Comparison, Kind
 from conformance.report.document import Report, Run, TargetFacts
 from conformance.report.junit import summary
@@ -73,18 +73,8 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Trait:
-    """How often checks of a clause failed with one value of what decides a path."""
-
-    name: str
-    value: str
-    bad: int
-    total: int
-
-
-@dataclass(frozen=True)
 class Trouble:
-    """The failures of one clause. `total` and `traits` are of the targets that have any."""
+    """The failures of one clause. `total` and `common` are of the targets that have any."""
 
     clause: str
     requirement: str
@@ -93,7 +83,7 @@ class Trouble:
     bad: int
     total: int
     targets: tuple[Trait, ...]
-    traits: tuple[Trait, ...]
+    common: Common
     shown: tuple[Shown, ...]
     lines: tuple[tuple[str, str, int], ...]
     """name, finding and number of targets"""
@@ -229,7 +219,7 @@ def _trouble(
         targets=tuple(
             Trait("target", of[0].target, sum(result.verdict is verdict for result in of), len(of)) for of in by_target
         ),
-        traits=_traits(bad, tried),
+        common=common([(result, scenario) for result in tried if (scenario := scenario_of(result))], verdict),
         # The first brings its program along, so that the page can be handed on alone.
         shown=tuple(
             _shown(same, program(same[0]) if same[0] is bad[0] else "") for same in list(alike.values())[:whole]
@@ -263,28 +253,6 @@ def _program(result: Result, folder: Path) -> str:
         if path.is_file():
             return path.read_text(encoding="utf-8", errors="replace")[:LONGEST_PROGRAM]
     return ""
-
-
-def _traits(bad: list[Result], of: list[Result]) -> tuple[Trait, ...]:
-    """What the failures have in common: parts of the path on which they are not spread evenly."""
-    failed = [scenario for result in bad if (scenario := scenario_of(result))]
-    tried = [scenario for result in of if (scenario := scenario_of(result))]
-    traits = []
-    for name, kind in _PATH.items():
-        wrong = Counter(getattr(scenario, name) for scenario in failed)
-        total = Counter(getattr(scenario, name) for scenario in tried)
-        rates = {wrong[value] / total[value] for value in total}
-        if len(total) > 1 and len(rates) > 1:
-            traits += [Trait(name, _words(value), wrong[value], total[value]) for value in kind if total[value]]
-    return tuple(traits)
-
-
-_PATH = {"transport": Transport, "operation": Operation, "queue": Queue, "post": Post, "poll": Poll}
-
-
-def _words(value: Enum) -> str:
-    """APIs by their values, which are the verbs' names; the rest by the names of the verbs' enums."""
-    return str(value.value) if isinstance(value, Post | Poll) else value.name
 
 
 @dataclass(frozen=True)
