@@ -28,10 +28,10 @@ def main() -> None:
     machine = open_machine(config.load(config.DEFAULT_PATH), reference=True)
     target = inventory.targets(config.load(config.DEFAULT_PATH), machine.devices).usable[0]
     from conformance.capabilities import capabilities
+    from conformance.judging import Bench
     from conformance.matrix import matrix
     from conformance.model import predict
     from conformance.scenarios import plan
-    from conformance.verbs.bench import Bench
 
     scenarios = matrix(capabilities(target))
     bench = Bench(target)

@@ -2,11 +2,14 @@
 """What a device made of a scenario, and where that differs from the prediction."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
+from itertools import zip_longest
+from typing import NamedTuple
 
-from conformance.model import Completion, Prediction
-from conformance.scenarios import Operation, Place, Plan, Region, Scenario, Side, scatter_side
+from conformance.model import SUCCESS, Completion, Prediction
+from conformance.scenarios import Operation, Place, Plan, Region, Scenario, Side, Transport, scatter_side
 
 CONTEXT_BYTES = 8
 """Bytes shown before and after the first wrong one."""
@@ -33,10 +36,16 @@ class WorkCompletion:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A verb that returned an error instead of accepting the work request."""
+    """A verb that returned an error instead of accepting the work request, or (`of_another`) one posted before it."""
 
     verb: str
     error: str
+    of_another: bool = False
+
+    def __str__(self) -> str:
+        if self.of_another:
+            return f"not posted, as {self.verb} refused the one before it: {self.error}"
+        return f"{self.verb} refused it: {self.error}"
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,8 @@ class Outcome:
     completions: dict[Side, tuple[WorkCompletion, ...]]
     memory: Mapping[Side, bytes | bytearray]
     refusal: Refusal | None = None
-    waited: float = 0.0
-    """seconds that a completion was waited for in vain"""
+    waited: Mapping[Side, float] = field(default_factory=dict)
+    """seconds that a side's completion was waited for in vain"""
 
 
 class Aspect(Enum):
@@ -78,10 +87,56 @@ class Finding:
     text: str
 
 
+class Addresses(NamedTuple):
+    """Where each segment of a work request is, by its place in the list; empty where that is not known."""
+
+    gather: tuple[int, ...] = ()
+    scatter: tuple[int, ...] = ()
+
+
+NOT_KNOWN = Addresses()
+UNRELIABLE = (Transport.UC, Transport.UD)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One scenario as it was run: everything that a failure text needs."""
+
+    scenario: Scenario
+    layout: Plan
+    prediction: Prediction
+    outcome: Outcome
+    addresses: Addresses
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        return judge(self.scenario, self.layout, self.prediction, self.outcome)
+
+    def about(self, *aspects: Aspect) -> tuple[Finding, ...]:
+        """The findings about these aspects; that it was accepted always counts."""
+        return tuple(found for found in self.findings if found.aspect in (Aspect.ACCEPTED, *aspects))
+
+    @property
+    def is_lost(self) -> bool:
+        """Did an unreliable transport send the message, and nothing of it arrive?"""
+        sent = [wc.status for wc in self.outcome.completions[Side.REQUESTER]]
+        if self.scenario.transport not in UNRELIABLE or sent != [*SUCCESS]:
+            return False
+        if self.scenario.operation.consumes_receive:
+            return not self.outcome.completions[Side.RESPONDER]
+        return self.outcome.memory[Side.RESPONDER] == self.prediction.before[Side.RESPONDER]
+
+    @property
+    def may_be_displaced(self) -> bool:
+        """Did its receive end in error, as it may where an earlier message was lost and it took a later, longer one?"""
+        received = self.outcome.completions[Side.RESPONDER]
+        return self.scenario.transport in UNRELIABLE and any(wc.status not in SUCCESS for wc in received)
+
+
 def judge(scenario: Scenario, layout: Plan, prediction: Prediction, outcome: Outcome) -> tuple[Finding, ...]:
     """Every difference between prediction and outcome."""
     if outcome.refusal:
-        return (Finding(Aspect.ACCEPTED, f"{outcome.refusal.verb} refused it: {outcome.refusal.error}"),)
+        return (Finding(Aspect.ACCEPTED, str(outcome.refusal)),)
     findings: list[Finding] = []
     for side, expected in ((Side.REQUESTER, prediction.requester), (Side.RESPONDER, prediction.responder)):
         findings += _judge_completions(side, expected, outcome)
@@ -103,7 +158,8 @@ def _judge_completions(side: Side, expected: Completion | None, outcome: Outcome
             yield Finding(Aspect.COMPLETION, text)
     got = tuple(wc for wc in got if wc.wr_id == outcome.wr_id)
     if not got:
-        yield Finding(Aspect.ACCEPTED, f"{side.value}: no completion within {outcome.waited:.1f} s, expected {wanted}")
+        waited = in_words(outcome.waited.get(side, 0))
+        yield Finding(Aspect.ACCEPTED, f"{side.value}: no completion within {waited}, expected {wanted}")
         return
     first, *more = got
     if first.status not in expected.statuses:
@@ -118,6 +174,11 @@ def _judge_completions(side: Side, expected: Completion | None, outcome: Outcome
                 )
     for surplus in more:
         yield Finding(Aspect.COMPLETION, f"{side.value}: one completion too many: {surplus}")
+
+
+def in_words(seconds: float) -> str:
+    """A wait as texts show it."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def _shown(value: object) -> str:
@@ -146,9 +207,9 @@ def _judge_memory(
 def _aspect(scenario: Scenario, layout: Plan, side: Side, region: Region) -> Aspect:
     if region.name.startswith("canary"):
         return Aspect.CANARY
-    if region is layout.remote and scenario.operation is not Operation.RDMA_READ:
+    if region == layout.remote and scenario.operation is not Operation.RDMA_READ:
         return Aspect.PAYLOAD
-    if side is scatter_side(scenario.operation) and any(place.region is region for place in layout.scatter):
+    if side is scatter_side(scenario.operation) and any(place.region == region for place in layout.scatter):
         return Aspect.PAYLOAD
     return Aspect.SURROUNDINGS
 
@@ -166,22 +227,22 @@ def first_difference(expected: bytearray, got: bytes | bytearray, region: Region
     )
 
 
-def describe(scenario: Scenario, layout: Plan, addresses: dict[int, int]) -> str:
-    """The work request in words. `addresses` gives the address of each place, by id(), as far as known."""
+def describe(scenario: Scenario, layout: Plan, addresses: Addresses = NOT_KNOWN) -> str:
+    """The work request in words."""
     lines = [f"{scenario.transport.name} {scenario.operation.name} of {scenario.length} bytes"]
     imm = scenario.imm_data
     if imm is not None:
         lines[0] += f", imm_data {imm:#010x}"
     lines[0] += f", posted by {_posting(scenario)}, polled by {_polling(scenario)}"
     if layout.gather:
-        lines.append(f"gather:  {_list(layout.gather, addresses)}")
+        lines.append(f"gather:  {_list(layout.gather, addresses.gather)}")
     if layout.remote:
         lines.append(f"remote:  {layout.remote.length} bytes of ordinary memory by rkey")
     if layout.scatter:
         where = "receive queue" if scenario.queue.value == "rq" else "SRQ"
         if scatter_side(scenario.operation) is Side.REQUESTER:
             where = "local list"
-        lines.append(f"scatter: {_list(layout.scatter, addresses)} ({where})")
+        lines.append(f"scatter: {_list(layout.scatter, addresses.scatter)} ({where})")
     return "\n".join(lines)
 
 
@@ -193,8 +254,9 @@ def _polling(scenario: Scenario) -> str:
     return "ibv_poll_cq" if scenario.poll.value == "poll_cq" else "ibv_start_poll (CQ-ex)"
 
 
-def _list(places: tuple[Place, ...], addresses: dict[int, int]) -> str:
-    return ", ".join(f"[{index}] {_segment(place, addresses.get(id(place)))}" for index, place in enumerate(places))
+def _list(places: tuple[Place, ...], addresses: tuple[int, ...]) -> str:
+    each = enumerate(zip_longest(places, addresses))
+    return ", ".join(f"[{index}] {_segment(place, address)}" for index, (place, address) in each)
 
 
 def _segment(place: Place, address: int | None) -> str:

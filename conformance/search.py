@@ -31,7 +31,7 @@ from conformance.scenarios import (
 from conformance.verdicts import Failure, LackingError
 
 if TYPE_CHECKING:
-    from conformance.verbs.bench import Bench
+    from conformance.judging import Bench
 
 LONGEST = 1 << 17
 """Bytes of one segment; the matrix has longer ones."""

@@ -65,11 +65,15 @@ OF_LINKS = ("no-wr-api", "no-cq-ex", "max-sge-2")
 UNIT_TESTS = {
     "conformance/scenarios.py": ("tests/test_scenarios.py", "tests/test_model.py", "tests/test_outcome.py"),
     "conformance/model.py": ("tests/test_model.py", "tests/test_outcome.py"),
-    "conformance/outcome.py": ("tests/test_outcome.py",),
-    "conformance/capabilities.py": ("tests/test_capabilities.py", "tests/test_matrix.py", "tests/test_bench.py"),
+    "conformance/outcome.py": ("tests/test_outcome.py", "tests/test_judging.py"),
+    "conformance/capabilities.py": ("tests/test_capabilities.py", "tests/test_matrix.py", "tests/test_judging.py"),
     "conformance/matrix.py": ("tests/test_matrix.py", "tests/test_tables.py"),
-    "conformance/verbs/bench.py": ("tests/test_bench.py",),
+    "conformance/judging.py": ("tests/test_judging.py", "tests/test_executor.py"),
+    "conformance/verbs/end.py": ("tests/test_judging.py", "tests/test_executor.py"),
+    "conformance/verbs/executor.py": ("tests/test_executor.py", "tests/test_judging.py"),
+    "conformance/verbs/pair.py": ("tests/test_judging.py", "tests/test_executor.py"),
     "conformance/verbs/windows.py": ("tests/test_windows.py",),
+    "conformance/checks/windows.py": ("tests/test_windows.py",),
     "conformance/checks/tables.py": ("tests/test_tables.py",),
     "conformance/checks/test_key.py": ("tests/test_tables.py",),
 }
@@ -79,8 +83,12 @@ SHARED = {
     "conformance/outcome.py": ("read/", "discard/"),
     "conformance/capabilities.py": (),
     "conformance/matrix.py": (),
-    "conformance/verbs/bench.py": ("",),
+    "conformance/judging.py": ("",),
+    "conformance/verbs/end.py": ("",),
+    "conformance/verbs/executor.py": ("",),
+    "conformance/verbs/pair.py": ("",),
     "conformance/verbs/windows.py": ("misuse/bind",),
+    "conformance/checks/windows.py": ("misuse/bind",),
 }
 """The modules that all checks share, and the beginnings of the clauses for whose checks each decides something: the
 matrix only chooses scenarios, and a target lacks something for none of those."""
@@ -98,8 +106,12 @@ TESTS = {
 }
 """Checks, and tests that are about them alone."""
 VARIANTS_OF = {
-    "conformance/verbs/bench.py": (*OF_DATA, *OF_LINKS),
+    "conformance/judging.py": (*OF_DATA, *OF_LINKS),
+    "conformance/verbs/end.py": (*OF_DATA, *OF_LINKS),
+    "conformance/verbs/executor.py": (*OF_DATA, *OF_LINKS),
+    "conformance/verbs/pair.py": (*OF_DATA, *OF_LINKS),
     "conformance/verbs/windows.py": OF_WINDOWS,
+    "conformance/checks/windows.py": OF_WINDOWS,
 }
 """Variants that each module is tried on."""
 CHECKS_FOLDER = "conformance/checks"
@@ -330,7 +342,7 @@ def killers(mutant: Mutant) -> Iterator[Run]:
         yield from _runs_of_checks(mutant.checks)
         return
     yield *CORRECT, CHECKS_FOLDER
-    every = mutant.path == "conformance/verbs/windows.py"  # few checks use it, and nothing else of them can be wrong
+    every = mutant.path.endswith("/windows.py")  # few checks use it, and nothing else of them can be wrong
     for check, fault in [(check, fault) for check, faults in DETECTED.items() for fault in faults]:
         if (every or fault in _first_of_clause()) and FAULTS[fault].clause.startswith(SHARED[mutant.path]):
             yield _on_fault(check, fault)

@@ -19,9 +19,10 @@ Patch = Callable[[str, Callable[..., Any]], None]
 PROVIDERS = Path(__file__).parent.parent / "providers.yaml"
 
 
-def target(max_msg_sz: int | None = None, mtu: int | None = None, **limits: Any) -> Target:
-    """Port 1 of ref0, which reports these limits in place of its own."""
-    first = targets(load(PROVIDERS), [replace(device, driver=REFERENCE) for device in list_devices({})]).usable[0]
+def target(max_msg_sz: int | None = None, mtu: int | None = None, number: int = 0, **limits: Any) -> Target:
+    """Port 1 of ref0, or of the device of another number, which reports these limits in place of its own."""
+    devices = [replace(device, driver=REFERENCE) for device in list_devices({})]
+    first = targets(load(PROVIDERS), devices).usable[number]
     port = replace(first.port, max_msg_sz=max_msg_sz or first.port.max_msg_sz, mtu=mtu or first.port.mtu)
     return replace(first, port=port, device=replace(first.device, limits=replace(first.device.limits, **limits)))
 

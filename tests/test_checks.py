@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from conformance.checks import test_free
+from conformance.judging import Bench
 from conformance.verbs import machine
-from conformance.verbs.bench import Bench
 from conformance.verbs.resources import Held
 from conformance.verdicts import BrokenError, Failure, LackingError
 from tests.rig import Calls, protection_error, refused, target, wrap

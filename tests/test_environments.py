@@ -36,12 +36,12 @@ def pytest_pyfunc_call(pyfuncitem):
     note("check", pyfuncitem.callspec.params["target"].id)
 
 def pytest_collection_finish():  # not before the reference device is there
-    from conformance.verbs import bench
-    make = bench.Context
+    from conformance.verbs import end
+    make = end.Context
     def watched(*arguments, **keywords):
         note("open", "-")
         return make(*arguments, **keywords)
-    bench.Context = watched
+    end.Context = watched
 """
 
 

@@ -17,7 +17,8 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"capabilities", "waivers"}),
     frozenset({"matrix"}),
     frozenset({"verbs"}),
-    frozenset({"search", "report"}),
+    frozenset({"judging", "report"}),
+    frozenset({"search"}),
     frozenset({"session", "checks"}),
     frozenset({"__main__"}),
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.model import Completion, predict
-from conformance.outcome import MEMORY, Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
+from conformance.outcome import MEMORY, Addresses, Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
 from conformance.scenarios import Operation, Place, Scenario, Side, Transport, mem, null, plan
 
 SCENARIO = Scenario(Transport.RC, Operation.SEND_WITH_IMM, (null(4), mem(4)), (mem(6), null(8)))
@@ -148,9 +148,14 @@ def test_a_wrong_field_of_the_completion_is_found(field: str, wrong: WorkComplet
 
 
 def test_a_missing_completion_says_how_long_it_was_waited_for() -> None:
-    (finding,) = findings(replace(with_completions(Side.RESPONDER), waited=2.0))
+    (finding,) = findings(replace(with_completions(Side.RESPONDER), waited={Side.RESPONDER: 2.0, Side.REQUESTER: 10.0}))
     assert finding.aspect is Aspect.ACCEPTED
     assert finding.text == "responder: no completion within 2.0 s, expected IBV_WC_SUCCESS"
+
+
+def test_a_short_wait_is_not_called_a_long_one() -> None:
+    (finding,) = findings(replace(with_completions(Side.RESPONDER), waited={Side.RESPONDER: 0.05}))
+    assert finding.text == "responder: no completion within 50 ms, expected IBV_WC_SUCCESS"
 
 
 def test_a_second_completion_is_one_too_many() -> None:
@@ -162,7 +167,7 @@ def test_a_second_completion_is_one_too_many() -> None:
 
 def test_a_completion_of_another_work_request_is_found_and_does_not_count() -> None:
     stranger = replace(RECEIVED, wr_id=7)
-    finding, missing = findings(replace(with_completions(Side.RESPONDER, stranger), waited=1.0))
+    finding, missing = findings(replace(with_completions(Side.RESPONDER, stranger), waited={Side.RESPONDER: 1.0}))
     assert finding.aspect is Aspect.COMPLETION
     assert finding.text.startswith("responder: a completion of wr_id 7, not of 1: IBV_WC_SUCCESS")
     assert missing.text == "responder: no completion within 1.0 s, expected IBV_WC_SUCCESS"
@@ -184,6 +189,12 @@ def test_a_refusal_is_all_there_is_to_say() -> None:
     (finding,) = findings(refused)
     assert finding.aspect is Aspect.ACCEPTED
     assert finding.text == "ibv_post_send refused it: errno 22 (EINVAL: Invalid argument)"
+
+
+def test_what_was_not_posted_for_another_ones_refusal_says_so() -> None:
+    (finding,) = findings(replace(CONFORMING, refusal=Refusal("ibv_post_send", "errno 22", of_another=True)))
+    assert finding.aspect is Aspect.ACCEPTED
+    assert finding.text == "not posted, as ibv_post_send refused the one before it: errno 22"
 
 
 def test_the_grh_may_be_anything() -> None:
@@ -211,7 +222,7 @@ def test_the_grh_may_be_anything() -> None:
 def test_a_work_request_is_described_with_all_that_decides_its_path() -> None:
     send = Scenario.parse("rc-send_imm-m8+n64-m72-srq-wr_set_sge_list-cq_ex")
     layout = plan(send)
-    addresses = {id(place): 0x1000 * index for index, place in enumerate((*layout.gather, *layout.scatter), 1)}
+    addresses = Addresses((0x1000, 0x2000), (0x3000,))
     assert describe(send, layout, addresses).splitlines() == [
         f"RC SEND_WITH_IMM of 72 bytes, imm_data {send.imm_data:#010x}, posted by ibv_wr_set_sge_list, "
         "polled by ibv_start_poll (CQ-ex)",
@@ -222,7 +233,7 @@ def test_a_work_request_is_described_with_all_that_decides_its_path() -> None:
 
 def test_a_read_is_described_by_its_local_list() -> None:
     read = Scenario.parse("rc-read-remote-n64-rq-post_send-poll_cq")
-    assert describe(read, plan(read), {}).splitlines() == [
+    assert describe(read, plan(read)).splitlines() == [
         "RC RDMA_READ of 64 bytes, posted by ibv_post_send, polled by ibv_poll_cq",
         "remote:  64 bytes of ordinary memory by rkey",
         "scatter: [0] NULL MR 64 (canary) (local list)",
@@ -231,4 +242,4 @@ def test_a_read_is_described_by_its_local_list() -> None:
 
 def test_a_receive_queue_is_described_as_one() -> None:
     send = Scenario.parse("rc-send-m8-n8-rq-post_send-poll_cq")
-    assert describe(send, plan(send), {}).splitlines()[-1] == "scatter: [0] NULL MR 8 (canary) (receive queue)"
+    assert describe(send, plan(send)).splitlines()[-1] == "scatter: [0] NULL MR 8 (canary) (receive queue)"

@@ -169,7 +169,7 @@ def run_jobs() -> None:
     machine = open_machine(providers, reference=True, simulate=1, faults=tuple(job["faults"]), variant=job["variant"])
     results = [_call_main(path) for path in job["programs"]]
     if job["ask_suite"]:
-        from conformance.verbs.bench import Bench
+        from conformance.judging import Bench
 
         [target] = inventory.targets(providers, machine.devices).usable
         bench = Bench(replace(target, timeout=TIMEOUT))

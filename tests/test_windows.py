@@ -9,17 +9,18 @@ from typing import Any, NoReturn
 
 import pytest
 
+from conformance.checks import windows
+from conformance.judging import Bench
 from conformance.reference.engine import abi
 from conformance.reference.engine.errors import Nak, Refused, WorkError
 from conformance.reference.engine.objects import MW
 from conformance.scenarios import Side
-from conformance.verbs import windows
-from conformance.verbs.bench import Bench
 from conformance.verbs.names import e
+from conformance.verbs.windows import KIND, TYPES
 from conformance.verdicts import BrokenError, Failure, LackingError
 from tests.rig import Patch, nothing, target, wrap
 
-TYPES = pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+MW_TYPES = pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> Patch:
     return partial(wrap, monkeypatch)
 
 
-@TYPES
+@MW_TYPES
 def test_ordinary_memory_is_reached_by_a_window(bench: Bench, mw_type: int) -> None:
     windows.control(bench, mw_type)
 
@@ -48,7 +49,7 @@ def test_ordinary_memory_is_reached_by_a_window(bench: Bench, mw_type: int) -> N
 )
 def test_a_device_may_lack_one_type(limits: dict[str, bool], lacking: int) -> None:
     bench = Bench(target(**limits))
-    for mw_type, name in windows.TYPES.items():
+    for mw_type, name in TYPES.items():
         if mw_type == lacking:
             with pytest.raises(LackingError, match=f"ref0 has no memory windows of {name}"):
                 windows.control(bench, mw_type)
@@ -57,7 +58,7 @@ def test_a_device_may_lack_one_type(limits: dict[str, bool], lacking: int) -> No
     bench.close()
 
 
-@TYPES
+@MW_TYPES
 def test_a_bind_that_ordinary_memory_refuses_is_broken(bench: Bench, patch: Patch, mw_type: int) -> None:
     def refuse(*_: Any) -> NoReturn:
         raise WorkError(abi.WC_MW_BIND_ERR, "no")
@@ -85,9 +86,9 @@ def test_a_bind_that_is_refused_at_once_names_the_verb(
         assert window.refused == f"{verb} returned errno 1 (EPERM: Operation not permitted)"
 
 
-@TYPES
+@MW_TYPES
 def test_a_window_that_opens_nothing_on_ordinary_memory_is_broken(bench: Bench, patch: Patch, mw_type: int) -> None:
-    bench.control(windows.KIND)
+    bench.control(KIND)
 
     def find_remote(method: Callable[..., Any], device: Any, transfer: Any, rkey: int, *rest: Any) -> Any:
         if isinstance(device.rkeys.get(rkey), MW):
@@ -99,9 +100,9 @@ def test_a_window_that_opens_nothing_on_ordinary_memory_is_broken(bench: Bench, 
         windows.control(bench, mw_type)
 
 
-@TYPES
+@MW_TYPES
 def test_a_bind_that_does_not_complete_on_ordinary_memory_is_broken(bench: Bench, patch: Patch, mw_type: int) -> None:
-    bench.control(windows.KIND)
+    bench.control(KIND)
     patch("complete", nothing)
     with pytest.raises(
         BrokenError, match=r"on ordinary memory: .*\n=> the bind was neither refused nor completed within"
@@ -123,7 +124,7 @@ def test_a_bind_to_a_null_mr_that_does_not_complete_is_a_failure(bench: Bench, p
 
 
 @pytest.mark.parametrize(("length", "address"), [(4096, None), (0, None), (2**64 - 1, 0)])
-@TYPES
+@MW_TYPES
 def test_a_window_is_bound_where_a_peer_would_look(
     bench: Bench, mw_type: int, length: int, address: int | None
 ) -> None:
@@ -131,16 +132,16 @@ def test_a_window_is_bound_where_a_peer_would_look(
         assert window.address == (bench.arenas[Side.RESPONDER].address if address is None else address)
         assert window.refused
         assert window.null_mr is not bench.null_mr
-        assert f"bind of an MW {windows.TYPES[mw_type]} to {length:#x} bytes" in str(window)
+        assert f"bind of an MW {TYPES[mw_type]} to {length:#x} bytes" in str(window)
 
 
-@TYPES
+@MW_TYPES
 def test_each_window_is_bound_on_a_queue_pair_of_its_own(bench: Bench, mw_type: int) -> None:
-    links = [bench.link(windows.KIND)]
+    links = [bench.link(KIND)]
     windows.control(bench, mw_type)
     for _ in range(2):
         with windows.bound(bench, mw_type, 4096):
-            links.append(bench.link(windows.KIND))
+            links.append(bench.link(KIND))
     assert len({id(link) for link in links}) == 3
 
 

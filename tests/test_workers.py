@@ -45,7 +45,7 @@ def test_the_check_fails_with_clause_and_scenario_and_the_rest_is_run(tmp_path: 
         assert "RC RDMA_WRITE of 64 bytes, posted by ibv_post_send, polled by ibv_poll_cq" in case.text
         assert f"scenario: {FATAL}" in case.text
         assert f"clause {case.clause}: " in case.text
-        assert "/verbs/bench.py" in case.text
+        assert "/verbs/executor.py" in case.text
         assert "/_pytest/" not in case.text
     assert run.clauses("PASS") == {"discard/leaves-memory", "discard/completion", "discard/read-response"}
     assert len(run.cases) == 5
@@ -76,4 +76,4 @@ def test_devices_that_die_at_the_same_time_cost_one_check_each() -> None:
 def test_a_hang_in_one_process_ends_with_the_stack(tmp_path: Path) -> None:
     run = run_fatal(tmp_path, "hang", "-n0")
     assert run.status == -14
-    assert "/verbs/bench.py" in run.output
+    assert "/verbs/executor.py" in run.output

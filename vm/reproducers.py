@@ -22,7 +22,7 @@ from conformance.verbs.machine import open_machine
 from conformance.verdicts import BrokenError, Failure, LackingError
 
 if TYPE_CHECKING:
-    from conformance.verbs.bench import Bench
+    from conformance.judging import Bench
 
 FOLDER = Path(__file__).resolve().parent.parent / ".build/vm/reproducers"
 WHERE = reproducer.Where("rxe0", port=1, gid_index=1, timeout=2.0)
@@ -66,7 +66,7 @@ def compare() -> int:
     """Run every program, and its scenario by the suite, side by side."""
     providers = config.load(Path(__file__).with_name("providers.yaml"))
     machine = open_machine(providers)
-    from conformance.verbs.bench import Bench  # not before open_machine: it imports pyverbs
+    from conformance.judging import Bench  # not before open_machine: it imports pyverbs
 
     target = next(t for t in inventory.targets(providers, machine.devices).usable if t.device.name == WHERE.device)
     assert target.gid is not None

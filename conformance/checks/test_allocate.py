@@ -13,8 +13,8 @@ from pyverbs.pyverbs_error import PyverbsError
 
 from conformance.checks import tables
 from conformance.checks.working import require_working
+from conformance.judging import Bench
 from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Scenario, Side, Transport, mem, null
-from conformance.verbs.bench import Bench
 from conformance.verbs.closing import close
 from conformance.verbs.memory import LOCAL_AND_REMOTE
 from conformance.verbs.null_mr import NullMR, NullMRError, errno_name

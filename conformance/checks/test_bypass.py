@@ -7,9 +7,9 @@ from statistics import median
 import pytest
 
 from conformance.checks import tables
+from conformance.judging import Bench
 from conformance.outcome import Aspect
 from conformance.scenarios import Operation, Scenario, mem, null
-from conformance.verbs.bench import Bench
 from conformance.verdicts import Failure, LackingError
 
 LENGTH, ROUNDS, REPEAT = 65536, 15, 8

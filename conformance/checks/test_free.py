@@ -12,9 +12,9 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.checks import tables
 from conformance.checks.working import require_working
+from conformance.judging import Bench
 from conformance.scenarios import Operation, Side, mem
 from conformance.verbs import orphan
-from conformance.verbs.bench import Bench
 from conformance.verbs.closing import close
 from conformance.verbs.memory import LOCAL_AND_REMOTE
 from conformance.verbs.null_mr import NullMR, NullMRError, errno_name

@@ -5,8 +5,8 @@ import pytest
 
 from conformance.capabilities import capabilities
 from conformance.checks import tables
+from conformance.judging import REFUSED_REMOTELY, Bench
 from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, Transport, mem
-from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 from conformance.verbs.closing import close
 from conformance.verbs.null_mr import NullMR
 from conformance.verdicts import Failure

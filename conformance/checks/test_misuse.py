@@ -7,12 +7,13 @@ from contextlib import contextmanager
 import pytest
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
+from conformance.checks import windows
 from conformance.checks.working import require_working
-from conformance.verbs import windows
-from conformance.verbs.bench import Bench
+from conformance.judging import Bench
 from conformance.verbs.closing import close
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
+from conformance.verbs.windows import TYPES
 from conformance.verdicts import Failure
 
 REREG_FLAGS = {
@@ -67,14 +68,14 @@ def test_rereg_leaves_it_as_it_was(bench: Bench, flags: int) -> None:
 
 @pytest.mark.clause("misuse/bind-refused")
 @pytest.mark.control(only=True)
-@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+@pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
 def test_ordinary_memory_takes_a_window(bare_bench: Bench, mw_type: int) -> None:
     windows.control(bare_bench, mw_type)
 
 
 @pytest.mark.clause("misuse/bind-refused")
 @pytest.mark.parametrize("length", windows.LENGTHS, ids=str)
-@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+@pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
 def test_bind_fails(bench: Bench, mw_type: int, length: int) -> None:
     with windows.bound(bench, mw_type, length) as window:
         if window.refused is None:
@@ -85,14 +86,14 @@ def test_bind_fails(bench: Bench, mw_type: int, length: int) -> None:
 @pytest.mark.parametrize("peer", windows.PEER)
 @pytest.mark.parametrize("key", windows.KEYS, ids=windows.KEYS.get)
 @pytest.mark.parametrize("length", [0, *windows.LENGTHS], ids=str)
-@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+@pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
 def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, length: int, key: str, peer: str) -> None:
     with windows.bound(bench, mw_type, length) as window:
         window.try_as_peer(windows.PEER[peer], key)
 
 
 @pytest.mark.clause("misuse/bind-harmless")
-@pytest.mark.parametrize("mw_type", windows.TYPES, ids=windows.TYPES.get)
+@pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
 def test_the_null_mr_works_after_a_refused_bind(bench: Bench, mw_type: int) -> None:
     with windows.bound(bench, mw_type, 4096) as window:
         require_working(bench, window.null_mr)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from conformance.checks import tables
+from conformance.judging import Bench
+from conformance.outcome import Run
 from conformance.scenarios import Operation, Scenario, mem, null
-from conformance.verbs.bench import Bench, Run
 from conformance.verbs.closing import close, never_collect
 from conformance.verbs.null_mr import NullMR
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.checks import tables
+from conformance.judging import Bench
 from conformance.outcome import Aspect
 from conformance.scenarios import Scenario
-from conformance.verbs.bench import Bench
 
 if TYPE_CHECKING:  # Hypothesis takes long to import: only a search needs it
     from conformance.search import Search

@@ -3,9 +3,9 @@
 
 from conformance.checks import tables
 from conformance.inventory import Target
+from conformance.judging import Bench
 from conformance.outcome import MEMORY
 from conformance.scenarios import Scenario
-from conformance.verbs.bench import Bench
 from conformance.verbs.null_mr import NullMR, NullMRError
 from conformance.verdicts import Failure, LackingError
 

@@ -153,7 +153,7 @@ def in_words(death: Death) -> str:
     if not death.step.scenario:
         return text
     scenario = Scenario.parse(death.step.scenario)
-    return f"{describe(scenario, plan(scenario), {})}\n{text}\nscenario: {scenario}"
+    return f"{describe(scenario, plan(scenario))}\n{text}\nscenario: {scenario}"
 
 
 def hear_kernel(report: pytest.TestReport, lines: str, saying: Saying | None) -> None:

@@ -69,7 +69,7 @@ def bare_bench(
     pytestconfig: pytest.Config,
 ) -> Any:
     """The target's bench, whether or not the device has a null MR."""
-    from conformance.verbs.bench import Bench
+    from conformance.judging import Bench
 
     if not device_lock.is_on(target.device.name):
         _close(benches)

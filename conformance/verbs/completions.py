@@ -4,7 +4,7 @@
 import errno
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pyverbs.cq import CQ, CQEX, CqInitAttrEx, PollCqAttr
@@ -50,11 +50,11 @@ class CompletionQueue:
             self.cq.end_poll()
         return found
 
-    def wait(self, wr_id: int, timeout: float) -> list[WorkCompletion]:
-        """Poll until the completion of `wr_id` has come or `timeout` seconds have passed; all that came."""
+    def wait(self, wr_ids: Collection[int], timeout: float) -> list[WorkCompletion]:
+        """Poll until the completions of all `wr_ids` have come or `timeout` seconds have passed; all that came."""
         found = self.poll()
         start = now = time.monotonic()
-        while not any(wc.wr_id == wr_id for wc in found) and now < start + timeout:
+        while not has_all(found, wr_ids) and now < start + timeout:
             if now > start + SPIN:
                 time.sleep(PAUSE)
             found += self.poll()
@@ -63,6 +63,11 @@ class CompletionQueue:
 
     def close(self) -> None:
         self.cq.close()
+
+
+def has_all(completions: Iterable[WorkCompletion], wr_ids: Collection[int]) -> bool:
+    """Is there a completion of each of these work requests?"""
+    return {wc.wr_id for wc in completions}.issuperset(wr_ids)
 
 
 def _work_completion(wc: Any) -> WorkCompletion:

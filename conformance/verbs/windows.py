@@ -1,141 +1,62 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Memory windows bound, or not, on a null MR (ibv_bind_mw(3), IBTA 10.6.7)."""
+"""Binding memory windows (ibv_bind_mw(3), IBTA 10.6.7)."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.wr import SendWR
 
-from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Scenario, Side, Transport, mem
-from conformance.verbs.bench import REFUSED_REMOTELY, Bench
+from conformance.outcome import in_words
+from conformance.scenarios import LinkKind, Poll, Post, Queue, Transport
 from conformance.verbs.closing import close
 from conformance.verbs.link import Link
 from conformance.verbs.names import e
-from conformance.verbs.null_mr import NullMR, errno_name
-from conformance.verdicts import BrokenError, Failure, LackingError
+from conformance.verbs.null_mr import errno_name
+from conformance.verbs.pair import Pair
+from conformance.verdicts import Failure
 
 TYPES = {e.IBV_MW_TYPE_1: "type-1", e.IBV_MW_TYPE_2: "type-2"}
-SIZE_MAX = 2**64 - 1
-LENGTHS = (4096, SIZE_MAX)
-"""Bytes bound: some memory that is there, and all that the null MR claims to cover."""
-
 WR_ID = 1
 KIND = LinkKind(Transport.RC, Queue.RQ, Post.POST_SEND, Poll.POLL_CQ)
 ACCESS = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE
-
-PEER = {
-    "read": Scenario(Transport.RC, Operation.RDMA_READ, (), (mem(64),)),
-    "write": Scenario(Transport.RC, Operation.RDMA_WRITE, (mem(64),), ()),
-}
-"""What a peer tries on a window."""
 BEFORE, ASKED = "before the bind", "that the bind asked for"
-KEYS = {BEFORE: "old-key", ASKED: "new-key"}
-
-
-@dataclass(frozen=True)
-class Window:
-    """A window after the attempt to bind it. `refused` says how it was refused; None: the bind completed well."""
-
-    bench: Bench
-    mw_type: int
-    null_mr: NullMR
-    length: int
-    address: int
-    rkeys: dict[str, int]
-    """the keys by which a peer might reach it: the window's own of before, and the one that the bind asked for"""
-    refused: str | None
-
-    def __str__(self) -> str:
-        return f"bind of an MW {TYPES[self.mw_type]} to {self.length:#x} bytes at {self.address:#x} of the null MR"
-
-    def try_as_peer(self, scenario: Scenario, key: str) -> None:
-        """Raises Failure if a peer can do this by one of the window's keys.
-
-        It is tried on the queue pair that the bind was posted to, which alone has a window of type 2 (or on a fresh
-        one, where the failed bind left it in error), and then on another.
-        """
-        words = f"by the key {key}, after the {self} ({self.refused})"
-        self.bench.check_refused(scenario, self.rkeys[key], REFUSED_REMOTELY, words)
-        self.bench.check_refused(scenario, self.rkeys[key], REFUSED_REMOTELY, f"on another queue pair, {words}")
 
 
 @contextmanager
-def bound(bench: Bench, mw_type: int, length: int) -> Iterator[Window]:
-    """Try to bind a window on a null MR, at memory that a peer's READ and WRITE would go to.
+def bind(pair: Pair, mw_type: int, mr: MR, address: int, length: int) -> Iterator[tuple[dict[str, int], str | None]]:
+    """Bind a new window of a pair of queue pairs of its own to a stretch of `mr`.
 
-    On one of its own, as a bind may spoil it. Raises what `control` does, and NullMRError.
+    Gives the keys by which a peer might reach it (the window's own of before, and the one that the bind asked for), and
+    how it was refused; None: the bind completed well. Raises Failure if it was neither refused nor completed.
     """
-    control(bench, mw_type)
-    address = 0 if length == SIZE_MAX else bench.arenas[Side.RESPONDER].address
-    null_mr = NullMR(bench.pd)
-    try:
-        with _bind(bench, mw_type, null_mr, address, length) as (rkeys, refused):
-            yield Window(bench, mw_type, null_mr, length, address, rkeys, refused)
-    finally:
-        close(null_mr)
-
-
-def _require(bench: Bench, mw_type: int) -> None:
-    limits = bench.target.device.limits
-    if not (limits.mw_type_1 if mw_type == e.IBV_MW_TYPE_1 else limits.mw_type_2):
-        raise LackingError(f"{bench.target.device.name} has no memory windows of {TYPES[mw_type]}")
-
-
-def control(bench: Bench, mw_type: int) -> None:
-    """Bind a window on ordinary memory, and let a peer reach the memory by it.
-
-    Raises LackingError if the device has no such windows, BrokenError if this does not work.
-    """
-    _require(bench, mw_type)
-    bench.control(KIND)
-    arena = bench.arenas[Side.RESPONDER]
-    access = bench.access | e.IBV_ACCESS_MW_BIND
-    mr = MR(bench.pd, 4 * 4096, access, address=arena.address)
-    try:
-        with _bind(bench, mw_type, mr, arena.address, 4 * 4096) as (rkeys, refused):
-            if refused:
-                text = f"an MW {TYPES[mw_type]} cannot be bound to ordinary memory: {refused}"
-                raise BrokenError(f"{bench.where}: {text}")
-            for scenario in PEER.values():
-                run = bench.run(scenario, rkey=rkeys[ASKED])
-                if run.findings:
-                    text = f"ordinary memory is not reached by an MW {TYPES[mw_type]} bound to it"
-                    raise BrokenError(f"{text}\n{bench.text(run, run.findings)}", run.scenario)
-    except Failure as failure:
-        raise BrokenError(f"on ordinary memory: {failure}") from None
-    finally:
-        close(mr)
-
-
-@contextmanager
-def _bind(bench: Bench, mw_type: int, mr: MR, address: int, length: int) -> Iterator[tuple[dict[str, int], str | None]]:
-    link = bench.link(KIND)
-    mw = MW(bench.pd, mw_type)
+    link = pair.link(KIND)
+    mw = MW(pair.pd, mw_type)
     before = mw.rkey
     info = MWBindInfo(mr, address, length, ACCESS)
     asked, refused = _post(link, mw, info)
     if refused is None:
-        refused = _completed(bench, link)
+        refused = _completed(pair, link)
         if refused:
-            bench.drop(link)  # an error in the completion is one of the queue pair; a refusal at once is not
+            pair.drop(link)  # an error in the completion is one of the queue pair; a refusal at once is not
         if mw_type == e.IBV_MW_TYPE_1:
             asked = mw.rkey  # ibv_bind_mw sets it
     try:
         yield {BEFORE: before, ASKED: asked}, refused
     finally:
         close(mw)
-        bench.drop(link)
+        pair.drop(link)
 
 
 def _post(link: Link, mw: MW, info: MWBindInfo) -> tuple[int, str | None]:
     """Post the bind on the side that owns the memory; the rkey that it asks for, and how it was refused at once."""
     if mw.type == e.IBV_MW_TYPE_1:
         try:
-            link.responder.bind_mw(mw, MWBind(info, e.IBV_SEND_SIGNALED, WR_ID))
+            link.responder.qp.bind_mw(mw, MWBind(info, e.IBV_SEND_SIGNALED, WR_ID))
         except PyverbsRDMAError as error:
             return mw.rkey, f"ibv_bind_mw returned {errno_name(error.error_code)}"
         return mw.rkey, None
@@ -143,7 +64,7 @@ def _post(link: Link, mw: MW, info: MWBindInfo) -> tuple[int, str | None]:
     wr.set_bind_wr(mw, info)
     rkey: int = wr.rkey
     try:
-        link.responder.post_send(wr)
+        link.responder.qp.post_send(wr)
     except PyverbsRDMAError as error:
         return rkey, f"ibv_post_send returned {errno_name(error.error_code)}"
     finally:
@@ -151,9 +72,10 @@ def _post(link: Link, mw: MW, info: MWBindInfo) -> tuple[int, str | None]:
     return rkey, None
 
 
-def _completed(bench: Bench, link: Link) -> str | None:
+def _completed(pair: Pair, link: Link) -> str | None:
     """Wait for the bind's completion on the responder's CQ; how it was refused, if it was."""
-    completions = link.responder_cq.wait(WR_ID, bench.patience)
+    completions = link.responder.cq.wait([WR_ID], pair.patience)
     if not completions:
-        raise Failure(f"{bench.where}\n=> the bind was neither refused nor completed within {bench.patience:.1f} s")
+        waited = in_words(pair.patience)
+        raise Failure(f"{pair.where}\n=> the bind was neither refused nor completed within {waited}")
     return None if completions[0].status == "IBV_WC_SUCCESS" else f"completed with {completions[0]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The executor of scenarios: what it tries again, what it waits for, and whom it blames."""
+"""Judging scenarios: what is tried again, what is waited for, and who is blamed."""
 
 import errno
 import re
@@ -13,14 +13,15 @@ from typing import Any, NoReturn
 
 import pytest
 
+from conformance.judging import REFUSED_REMOTELY, Bench
 from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak
 from conformance.scenarios import CANARY_OFFSET, LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
-from conformance.verbs.bench import REFUSED_REMOTELY, Bench
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
+from conformance.verbs.wr import SGE, RecvWR
 from conformance.verdicts import BrokenError, Failure, LackingError
 from tests.rig import Calls, Patch, nothing, protection_error, refused, target, wrap
 
@@ -124,14 +125,14 @@ def test_the_wait_gets_shorter_once_several_completions_were_lost(
         assert bench.patience == TIMEOUT
         outcome = bench.run(scenario).outcome
         assert outcome.completions == {Side.REQUESTER: (), Side.RESPONDER: ()}
-        assert outcome.waited == TIMEOUT
+        assert outcome.waited[Side.REQUESTER] == TIMEOUT
     assert bench.patience == TIMEOUT / 10
 
 
 def test_a_completion_that_nobody_asked_for_is_found_on_the_responder_too(bench: Bench, patch: Patch) -> None:
     bench.control(WRITE.link)
     arena = bench.arenas[Side.RESPONDER]
-    bench.link(WRITE.link).post_recv(1 << 20, ((arena.address, 8, arena.lkey),))
+    bench.link(WRITE.link).responder.post_recv(RecvWR(1 << 20, (SGE(arena.address, 8, arena.lkey),)))
 
     def write_and_receive(method: Callable[..., None], device: Device, *arguments: Any) -> None:
         method(device, *arguments)
@@ -356,7 +357,7 @@ def test_a_receive_that_is_refused_names_the_verb(bench: Bench, patch: Patch) ->
 def test_a_null_segment_points_where_the_scenario_says(bench: Bench) -> None:
     ids = [f"rc-send-n8@{where}-m8-{PATH}" for where in ("zero", "top", "unmapped")]
     runs = [bench.run(Scenario.parse(id)) for id in (*ids, str(SEND))]
-    zero, top, unmapped, canary = (run.addresses[id(run.layout.gather[0])] for run in runs)
+    zero, top, unmapped, canary = (run.addresses.gather[0] for run in runs)
     assert zero == 0
     assert top == 2**64 - 8
     maps = [(*line.split()[0].split("-"), line.split()[1]) for line in Path("/proc/self/maps").read_text().splitlines()]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Judging scenarios on a target: the control first, then the scenario, then the proof of what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from conformance.inventory import Target
+from conformance.outcome import Aspect, Finding, Run, describe
+from conformance.scenarios import (
+    ATOMIC_LENGTH,
+    GRH_LENGTH,
+    LONGEST_CONTROL,
+    LinkKind,
+    Operation,
+    Scenario,
+    Side,
+    Transport,
+    mem,
+)
+from conformance.verbs.executor import Job
+from conformance.verbs.null_mr import NullMR
+from conformance.verbs.pair import Pair
+from conformance.verdicts import BrokenError, Failure, LackingError
+
+CONTROL_LENGTH = 64
+UNRELIABLE_TRIES = 3
+REFUSED_REMOTELY = frozenset(
+    {"IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_OP_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_INV_RD_REQ_ERR"}
+)
+"""How a requester learns that its rkey was refused. IBTA 9.7.4.1.7 has the first; devices differ."""
+
+
+def control_scenario(kind: LinkKind, operation: Operation) -> Scenario:
+    """A work request on ordinary memory for an operation of a kind of link."""
+    length = ATOMIC_LENGTH if operation.is_atomic else CONTROL_LENGTH
+    header = GRH_LENGTH if kind.transport is Transport.UD else 0
+    gather = (mem(length),) if operation.is_send or operation.is_write else ()
+    scatter = () if operation is Operation.RDMA_WRITE else (mem(header + length),)
+    return Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll)
+
+
+def _on_ordinary_memory(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    return [scenario.on_ordinary_memory() for scenario in scenarios]
+
+
+class Bench(Pair):
+    """A target whose traffic is judged. One that is `control_only` runs everything on ordinary memory."""
+
+    def __init__(self, target: Target, context: Any = None, control_only: bool = False) -> None:
+        """`context`: an open pyverbs Context (None: one of its own)."""
+        super().__init__(target, context)
+        self.control_only = control_only
+        self._controls: dict[tuple[LinkKind, Operation], BrokenError | LackingError | None] = {}
+
+    def sibling(self) -> Bench:
+        """Another bench with a PD of its own on the same context."""
+        return Bench(self.target, self.context)
+
+    def control(self, kind: LinkKind, *operations: Operation) -> None:
+        """Drive this kind of link with ordinary memory, once for each of these operations (none: all on offer).
+
+        Raises BrokenError if that does not pass, UnsupportedError if the device has no such link.
+        """
+        for operation in operations or self.offered(kind.transport):
+            if (kind, operation) not in self._controls:
+                self._controls[kind, operation] = self._try_control(control_scenario(kind, operation))
+            problem = self._controls[kind, operation]
+            if problem is not None:
+                raise problem.with_traceback(None)  # it would grow with each check that raises it again
+
+    def _try_control(self, scenario: Scenario) -> BrokenError | LackingError | None:
+        try:
+            (run,) = self._run_till_arrival([scenario])
+        except (BrokenError, LackingError) as problem:
+            return problem
+        if not run.findings:
+            return None
+        text = self.text(run, run.findings)
+        return BrokenError(f"the control, ordinary memory only, does not pass\n{text}", scenario)
+
+    def passes_controls(self, kind: LinkKind) -> bool:
+        """Does the device have this kind of link, and do all its operations pass on ordinary memory?"""
+        try:
+            self.control(kind)
+        except (BrokenError, LackingError):
+            return False
+        return True
+
+    def check(self, scenario: Scenario, *aspects: Aspect, null_mr: NullMR | None = None) -> None:
+        """Run a scenario and fail on what it shows about `aspects`; that it was accepted always counts.
+
+        A bench that is `control_only` runs it on ordinary memory instead, and all aspects count.
+        Raises Failure with the whole proof; BrokenError where the control does not pass; LackingError where the device
+        has no such link or its limits are too small.
+        """
+        self.check_at_once([scenario], *aspects, null_mr=null_mr)
+
+    def check_at_once(
+        self,
+        scenarios: Sequence[Scenario],
+        *aspects: Aspect,
+        queue_pairs: int = 1,
+        chain: bool = False,
+        null_mr: NullMR | None = None,
+    ) -> None:
+        """Run scenarios that are all in flight at once, as `run_at_once` does, and check each like `check`.
+
+        It is the first that is wrong which fails; the control is the same scenarios at once on ordinary memory.
+        """
+        for scenario in scenarios:
+            self._require(scenario)
+            self.control(scenario.link, scenario.operation)
+        if self.control_only:
+            self._check_model(_on_ordinary_memory(scenarios), queue_pairs, chain)
+            return
+        lkey = null_mr.lkey if null_mr else None
+        runs = self._run_till_arrival(scenarios, queue_pairs, chain, lkey)
+        run = next((run for run in runs if run.about(*aspects)), None)
+        if run is None:
+            return
+        text = self.text(run, run.about(*aspects), runs)
+        if max(scenario.length for scenario in scenarios) > LONGEST_CONTROL:
+            raise Failure(text, run.scenario)
+        controls = self._run_till_arrival(_on_ordinary_memory(scenarios), queue_pairs, chain)
+        control = next((control for control in controls if control.about(*aspects)), None)
+        if control:
+            broken = "the same work request fails on ordinary memory too"
+            ordinary = self.text(control, control.findings, controls)
+            raise BrokenError(f"{broken}\n{ordinary}\nWith the null MR:\n{text}", control.scenario)
+        raise Failure(f"{text}\ncontrol: the same work request on ordinary memory ends as it must", run.scenario)
+
+    def _run_till_arrival(
+        self, scenarios: Sequence[Scenario], queue_pairs: int = 1, chain: bool = False, lkey: int | None = None
+    ) -> tuple[Run, ...]:
+        """Run scenarios; anew where an unreliable transport lost a message, which it may do a few times."""
+        jobs = [Job(scenario, lkey) for scenario in scenarios]
+        runs = self.run_at_once(jobs, queue_pairs, chain)
+        for _ in range(UNRELIABLE_TRIES - 1):
+            if not any(run.is_lost or (len(runs) > 1 and run.may_be_displaced) for run in runs):
+                break
+            runs = self.run_at_once(jobs, queue_pairs, chain)
+        return runs
+
+    def _require(self, scenario: Scenario) -> None:
+        lacking = self.able.lacks(scenario)
+        if lacking != self.able.lacks_link(scenario.link):  # what it lacks for that the link says itself
+            raise LackingError(f"{self.target.id} {lacking}")
+
+    def _check_model(self, scenarios: Sequence[Scenario], queue_pairs: int, chain: bool) -> None:
+        """Does the prediction hold on ordinary memory? Raises Failure if not: the device or the model is wrong."""
+        for scenario in scenarios:
+            if scenario.length > LONGEST_CONTROL:
+                raise LackingError(f"a message of {scenario.length} bytes is too long for ordinary memory")
+        runs = self._run_till_arrival(scenarios, queue_pairs, chain)
+        for run in runs:
+            if run.findings:
+                text = "the model's prediction does not hold on ordinary memory"
+                raise Failure(f"{text}\n{self.text(run, run.findings, runs)}", run.scenario)
+
+    def text(self, run: Run, findings: tuple[Finding, ...], at_once: tuple[Run, ...] = ()) -> str:
+        """The proof: what was posted, what completed, what is wrong. `at_once`: all that was in flight together."""
+        lines = [self.where, describe(run.scenario, run.layout, run.addresses)]
+        others = [other for other in at_once if other is not run]
+        if others:
+            lines.append(f"in flight at the same time: {', '.join(str(other.scenario) for other in others)}")
+        for side in Side:
+            lines += [f"{side.value} completed: {wc}" for wc in run.outcome.completions[side]]
+        lines += [f"=> {finding.text}" for finding in findings]
+        lines.append(f"scenario: {run.scenario}")
+        return "\n".join(lines)
+
+    def check_refused(
+        self, scenario: Scenario, rkey: int, statuses: frozenset[str], words: str, address: int | None = None
+    ) -> None:
+        """Name remote memory by `rkey` and fail unless the requester is refused and all memory stays as it was.
+
+        The remote address is that of live memory, or `address`.
+        """
+        run = self.run(scenario, rkey=rkey, address=address, refused=statuses)
+        findings = tuple(found for found in run.findings if found.aspect is not Aspect.COMPLETION)
+        if run.outcome.refusal is None and findings:
+            raise Failure(f"{words} ({rkey:#x}):\n{self.text(run, findings)}", scenario, shown_by_scenario=False)

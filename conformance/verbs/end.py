@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""One end of the traffic: a port with its context and PD, memory, null MR, and the queues that are made there."""
+
+from __future__ import annotations
+
+import errno
+
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+from conformance.capabilities import capabilities
+from conformance.inventory import Target
+from conformance.scenarios import LinkKind, Side
+from conformance.verbs.closing import close
+from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena
+from conformance.verbs.names import e
+from conformance.verbs.null_mr import NullMR, errno_name
+from conformance.verbs.queues import Queues, addressed_by_lid
+from conformance.verdicts import BrokenError
+
+LOSSES_BEFORE_IMPATIENCE = 3
+
+
+class Patience:
+    """How long a target's completions are waited for: less once several were lost, so that a run still ends.
+
+    `timeout` in seconds; a loss is one that was waited for that long in vain.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._losses = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.timeout if self._losses < LOSSES_BEFORE_IMPATIENCE else self.timeout / 10
+
+    def lose(self) -> None:
+        self._losses += 1
+
+
+class Domain:
+    """What ends on one PD share: context, PD, null MR, and how long they wait.
+
+    Raises BrokenError if the target cannot be opened.
+    """
+
+    def __init__(self, target: Target, context: Context | None = None) -> None:
+        self.target = target
+        self.able = capabilities(target)
+        self.patience = Patience(target.timeout)
+        self._owns_context = context is None
+        self._null_mr: NullMR | None = None
+        try:
+            self.context = context or Context(name=target.device.name)
+            self.pd = PD(self.context)
+        except PyverbsRDMAError as error:
+            raise BrokenError(f"{target.id}: {hint(error)}") from error
+
+    @property
+    def access(self) -> int:
+        """Access flags of ordinary memory: everything that the device has."""
+        return int(LOCAL_AND_REMOTE if self.able.atomics else LOCAL_AND_REMOTE & ~e.IBV_ACCESS_REMOTE_ATOMIC)
+
+    @property
+    def null_mr(self) -> NullMR:
+        """The domain's own null MR, allocated when first asked for. Raises NullMRError."""
+        if self._null_mr is None:
+            self._null_mr = NullMR(self.pd)
+        return self._null_mr
+
+    @property
+    def where(self) -> str:
+        """The target as failure texts show it."""
+        port, gid = self.target.port, self.target.gid
+        address = f"LID {port.lid:#x}"
+        if gid is not None and not addressed_by_lid(self.target):
+            address = f"GID {gid.index} ({gid.type}, {gid.gid})"
+        settings = f", with {self.target.settings}" if self.target.settings else ""
+        return f"{self.target.id} ({self.target.device.driver}), {address}, MTU {port.mtu}{settings}"
+
+    def close_null_mr(self) -> None:
+        if self._null_mr is not None:
+            close(self._null_mr)
+        self._null_mr = None
+
+    def dealloc_pd(self) -> str | None:
+        """ibv_dealloc_pd; the error in words if it fails."""
+        error = close(self.pd)
+        return str(error) if error else None
+
+    def close_context(self) -> None:
+        """Nothing if the context is another domain's."""
+        if self._owns_context:
+            close(self.context)
+
+
+class End:
+    """One side of the links of a target, on a domain that it may share with the other side.
+
+    Raises BrokenError if there is no memory to be had.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self._arenas: list[Arena] = []
+        self._lent: list[Arena] = []
+        self._add_arena()
+
+    def _add_arena(self) -> Arena:
+        try:
+            arena = Arena(self.domain.pd, self.domain.access)
+        except PyverbsRDMAError as error:
+            raise BrokenError(f"{self.domain.target.id}: {hint(error)}") from error
+        self._arenas.append(arena)
+        return arena
+
+    @property
+    def arena(self) -> Arena:
+        """The memory that is used where no other work request is in flight."""
+        return self._arenas[0]
+
+    def lend(self, size: int) -> Arena:
+        """An arena of at least `size` bytes that nobody else uses, until it is given back: mostly the first.
+
+        Raises BrokenError if there is no memory to be had.
+        """
+        arena = next((arena for arena in self._arenas if arena not in self._lent), None) or self._add_arena()
+        try:
+            arena.reserve(size)
+        except PyverbsRDMAError as error:
+            raise BrokenError(f"{self.domain.where}: no MR of {size} bytes: {hint(error)}") from error
+        self._lent.append(arena)
+        return arena
+
+    def give_back(self, arena: Arena) -> None:
+        self._lent.remove(arena)
+
+    def exchange_arenas(self, other: End) -> None:
+        """Let each of two ends of one domain use the memory, and so the addresses, that the other one used."""
+        self._arenas, other._arenas = other._arenas, self._arenas
+
+    def queues(self, kind: LinkKind, side: Side, sges: int) -> Queues:
+        """Queues for this side of a link of this kind, not yet connected. Raises what Queues does."""
+        return Queues(self.domain.context, self.domain.pd, self.domain.target, kind, side, sges)
+
+    def close(self) -> None:
+        """What a faulty device refuses to free is left to the end of the process."""
+        for arena in self._arenas:
+            close(arena)
+
+
+def hint(error: PyverbsRDMAError) -> str:
+    text = f"{error} ({errno_name(error.error_code)})"
+    if error.error_code == errno.ENOMEM:
+        text += "; is the memlock limit high enough (ulimit -l)? It counts registered memory and queues"
+    return text

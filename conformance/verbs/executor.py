@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The one executor of scenarios: posts them on a link, and collects what came of each.
+
+    (run,) = post(link, Job(scenario)).collect()
+
+Whatever is posted before the first `collect` is in flight at once: several scenarios on one link, or on several links.
+Each has a stretch of memory to itself on both sides, so that each is predicted and judged as if it were alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+from conformance.model import SUCCESS, Completion, Prediction, atomic_operands, predict
+from conformance.outcome import Addresses, Outcome, Refusal, Run, WorkCompletion
+from conformance.scenarios import Address, Operation, Place, Plan, Post, Scenario, Segment, Side, plan, scatter_side
+from conformance.verbs.completions import has_all
+from conformance.verbs.link import Link
+from conformance.verbs.memory import PAGE, Arena, Unmapped
+from conformance.verbs.null_mr import errno_name
+from conformance.verbs.wr import SGE, RecvWR, Remote, SendWR
+from conformance.verdicts import BrokenError
+from conformance.watch import limit, watch
+
+SHORT_WAIT = 0.05
+"""Seconds, if that is not too much of the timeout: one side's completion, once the other side is known to have
+failed."""
+ARRIVAL_WAIT = 0.2
+"""Seconds, if that is not too much of the timeout: the data of a WRITE, of which no completion tells the responder."""
+
+_wr_ids = itertools.count(1)
+_unmapped = Unmapped()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A scenario to be carried out, and what is special about it.
+
+    `lkey`: that of its null segments (None: of each side's own null MR). `rkey`, `address`: name remote memory so
+    (None: the responder's arena). `refused`: it must end with one of these statuses and change nothing.
+    """
+
+    scenario: Scenario
+    lkey: int | None = None
+    rkey: int | None = None
+    address: int | None = None
+    refused: frozenset[str] | None = None
+
+
+@dataclass(eq=False)
+class Flight:
+    """One job under way. `start` is where its stretch begins in the arena of each side."""
+
+    job: Job
+    layout: Plan
+    prediction: Prediction
+    start: dict[Side, int]
+    addresses: Addresses
+    send_wr: SendWR
+    recv_wr: RecvWR | None
+    refusal: Refusal | None = None
+    memory: dict[Side, bytes] = field(default_factory=dict)
+
+    @property
+    def wr_id(self) -> int:
+        """Of its work requests on both sides."""
+        return self.send_wr.wr_id
+
+
+def post(link: Link, *jobs: Job, chain: bool = False) -> Pending:
+    """Post scenarios on one link: all receives, then all sends, each in this order.
+
+    `chain`: all receives in one call, and all sends; or else a call for each. Nothing is posted after what is refused;
+    a chain is refused as a whole. What ends the queue pair in error must come last.
+
+    Raises ValueError for what the link cannot take, BrokenError if there is no memory for it, NullMRError, and Failure
+    for a scenario that ended a process before.
+    """
+    if not 1 <= len(jobs) <= link.depth - len(link.in_flight):
+        raise ValueError(f"{len(jobs)} more scenarios beside {len(link.in_flight)}: a link takes {link.depth} at once")
+    for job in jobs:
+        if job.scenario.link != link.kind:
+            raise ValueError(f"{job.scenario} is not for a link {link.kind}")
+    pending = Pending(link, jobs)
+    try:
+        with pending.watched():
+            pending.post(chain)
+    except BaseException:
+        pending.abandon()
+        raise
+    return pending
+
+
+def seconds(link: Link, job: Job, count: int) -> float:
+    """How long `count` repetitions of a scenario take, one after the other, completions included.
+
+    Raises BrokenError if one does not end well.
+    """
+    pending = Pending(link, [job])
+    try:
+        return pending.repeat(count)
+    finally:
+        pending.abandon()
+
+
+class Pending:
+    """Scenarios in flight on a link, whose memory nobody else is given until they are collected or abandoned."""
+
+    def __init__(self, link: Link, jobs: Sequence[Job]) -> None:
+        layouts = [plan(job.scenario) for job in jobs]
+        starts = {side: _starts([layout.size(side) for layout in layouts]) for side in Side}
+        names = {str(job.scenario) for job in jobs}
+        self._name = names.pop() if len(names) == 1 else ""
+        self._link = link
+        self._arenas: dict[Side, Arena] = {}
+        self._wr_ids: set[int] = set()
+        try:
+            for side, end in link.ends.items():
+                self._arenas[side] = end.lend(starts[side][-1] + layouts[-1].size(side))
+            self._flights = [
+                self._prepare(job, layouts[index], {side: starts[side][index] for side in Side})
+                for index, job in enumerate(jobs)
+            ]
+        except BaseException:
+            self.abandon()
+            raise
+        self._wr_ids = {flight.wr_id for flight in self._flights}
+        link.in_flight |= self._wr_ids
+
+    def abandon(self) -> None:
+        """Give the memory back. Work requests that are still in flight may use it: close their link."""
+        self._link.in_flight -= self._wr_ids
+        while self._arenas:
+            side, arena = self._arenas.popitem()
+            self._link.ends[side].give_back(arena)
+
+    def watched(self) -> AbstractContextManager[None]:
+        """The watch over what a device does with these scenarios; it names none where it could be any of several."""
+        return watch.over(limit(self._link.patience.timeout), self._name)
+
+    def _prepare(self, job: Job, layout: Plan, start: dict[Side, int]) -> Flight:
+        """Fill the memory, and say what is to be posted."""
+        scenario = job.scenario
+        prediction = predict(scenario, layout, sys.byteorder)
+        if job.refused is not None:
+            requester = Completion(job.refused)
+            prediction = replace(prediction, after=prediction.before, requester=requester, responder=None)
+        for side, arena in self._arenas.items():
+            arena.write(prediction.before[side], start[side])
+        gather = self._sges(job, layout.gather, Side.REQUESTER, start)
+        scatter = self._sges(job, layout.scatter, scatter_side(scenario.operation), start)
+        wr_id = next(_wr_ids)
+        compare_add, swap = 0, 0
+        if layout.remote is not None and scenario.operation.is_atomic:
+            word = prediction.before[Side.RESPONDER][layout.remote.offset : layout.remote.end]
+            operands = atomic_operands(scenario, int.from_bytes(word, sys.byteorder))
+            compare_add, swap = operands.compare_add, operands.swap
+        remote = self._remote(job, layout, start)
+        send_wr = SendWR(wr_id, scenario.operation, gather or scatter, scenario.imm_data, remote, compare_add, swap)
+        recv_wr = RecvWR(wr_id, scatter) if scenario.operation.consumes_receive else None
+        addresses = Addresses(tuple(sge.addr for sge in gather), tuple(sge.addr for sge in scatter))
+        return Flight(job, layout, prediction, start, addresses, send_wr, recv_wr)
+
+    def _sges(self, job: Job, places: tuple[Place, ...], side: Side, start: dict[Side, int]) -> tuple[SGE, ...]:
+        arena = self._arenas[side]
+        first = arena.address + start[side]
+        return tuple(
+            SGE(
+                first + place.region.offset if place.region is not None else _outside(place.segment),
+                place.segment.length,
+                self._null_lkey(job, side) if place.segment.null else arena.lkey,
+            )
+            for place in places
+        )
+
+    def _null_lkey(self, job: Job, side: Side) -> int:
+        return self._link.ends[side].domain.null_mr.lkey if job.lkey is None else job.lkey
+
+    def _remote(self, job: Job, layout: Plan, start: dict[Side, int]) -> Remote | None:
+        """The remote memory, if the operation names any."""
+        if layout.remote is None:
+            return None
+        arena = self._arenas[Side.RESPONDER]
+        return Remote(
+            arena.address + start[Side.RESPONDER] + layout.remote.offset if job.address is None else job.address,
+            arena.rkey if job.rkey is None else job.rkey,
+        )
+
+    def post(self, chain: bool) -> None:
+        requester, responder = self._link.requester, self._link.responder
+        self._post_each(
+            [flight for flight in self._flights if flight.recv_wr],
+            "ibv_post_recv",
+            chain,
+            lambda group: responder.post_recv(*(flight.recv_wr for flight in group if flight.recv_wr)),
+        )
+        self._post_each(
+            [flight for flight in self._flights if not flight.refusal],
+            "ibv_post_send" if self._link.kind.post is Post.POST_SEND else "ibv_wr_complete",
+            chain,
+            lambda group: requester.post_send(*(flight.send_wr for flight in group)),
+        )
+
+    def _post_each(
+        self, flights: list[Flight], verb: str, chain: bool, post: Callable[[Sequence[Flight]], None]
+    ) -> None:
+        groups = [flights] if chain else [[flight] for flight in flights]
+        for group in filter(None, groups):
+            try:
+                post(group)
+            except PyverbsRDMAError as error:
+                refusal = Refusal(verb, errno_name(error.error_code))
+                for flight in self._flights[self._flights.index(group[0]) :]:
+                    flight.refusal = refusal if flight in group else replace(refusal, of_another=True)
+                return
+
+    def repeat(self, count: int) -> float:
+        (flight,) = self._flights
+        requester, responder, patience = self._link.requester, self._link.responder, self._link.patience
+        requests = []
+        for wr_id in itertools.islice(_wr_ids, count):
+            recv = replace(flight.recv_wr, wr_id=wr_id) if flight.recv_wr else None
+            requests.append((replace(flight.send_wr, wr_id=wr_id), recv))
+        start = time.perf_counter()
+        for send, recv in requests:
+            if recv:
+                responder.post_recv(recv)
+            requester.post_send(send)
+            completions = requester.cq.wait([send.wr_id], patience.seconds)
+            if recv:
+                completions += responder.cq.wait([send.wr_id], patience.seconds)
+            if [wc.status for wc in completions] != (2 if recv else 1) * [*SUCCESS]:
+                where, found = self._link.ends[Side.REQUESTER].domain.where, completions or "no completion"
+                raise BrokenError(f"{where}: {flight.job.scenario} does not go on: {found}")
+        return time.perf_counter() - start
+
+    def collect(self) -> tuple[Run, ...]:
+        """Wait for what must complete, and say how each scenario ended, in the order of posting. Only once."""
+        completions: dict[Side, list[WorkCompletion]] = {side: [] for side in Side}
+        waited: dict[Side, float] = {}
+        posted = [flight for flight in self._flights if not flight.refusal]
+        try:
+            with self.watched():
+                if posted:
+                    self._wait(posted, completions, waited)
+            return self._runs(posted, completions, waited)
+        finally:
+            self.abandon()
+
+    def _runs(
+        self, posted: list[Flight], completions: dict[Side, list[WorkCompletion]], waited: dict[Side, float]
+    ) -> tuple[Run, ...]:
+        """How each ended. No provider takes part in it, so it may take its time."""
+        self._read_memory([flight for flight in posted if flight.job.scenario.operation is Operation.RDMA_WRITE])
+        return tuple(
+            Run(
+                flight.job.scenario,
+                flight.layout,
+                flight.prediction,
+                Outcome(
+                    flight.wr_id,
+                    {side: self._own(flight, found) for side, found in completions.items()},
+                    flight.memory,
+                    flight.refusal,
+                    waited,
+                ),
+                flight.addresses,
+            )
+            for flight in self._flights
+        )
+
+    def _own(self, flight: Flight, completions: list[WorkCompletion]) -> tuple[WorkCompletion, ...]:
+        """The completions of one; those of nobody are shown with the first, after its own."""
+        own = [wc for wc in completions if wc.wr_id == flight.wr_id]
+        if flight is self._flights[0]:
+            own += [wc for wc in completions if wc.wr_id not in self._wr_ids]
+        return tuple(own)
+
+    def _wait(
+        self, posted: list[Flight], completions: dict[Side, list[WorkCompletion]], waited: dict[Side, float]
+    ) -> None:
+        """Fill in what completes, and for how long a side's completions were waited for in vain."""
+        patience = self._link.patience
+        seconds = patience.seconds
+        due = [flight.wr_id for flight in posted]
+        sent = self._wait_for(Side.REQUESTER, due, seconds)
+        if not has_all(sent, due):
+            waited[Side.REQUESTER] = seconds
+        statuses = {wc.wr_id: wc.status for wc in reversed(sent)}
+        ended_well = all(statuses.get(flight.wr_id) in flight.prediction.requester.statuses for flight in posted)
+        due = [flight.wr_id for flight in posted if flight.recv_wr]
+        due_in = seconds if ended_well else min(SHORT_WAIT, seconds / 100)
+        received = self._wait_for(Side.RESPONDER, due, due_in)
+        if not has_all(received, due):
+            waited[Side.RESPONDER] = due_in
+        if seconds in waited.values():
+            patience.lose()
+        completions[Side.REQUESTER] = sent + self._wait_for(Side.REQUESTER, (), 0)
+        completions[Side.RESPONDER] = received
+
+    def _wait_for(self, side: Side, due: Sequence[int], seconds: float) -> list[WorkCompletion]:
+        """Wait for the completions of these work requests; all that came, but for those that others wait for."""
+        link = self._link
+        cq = (link.requester if side is Side.REQUESTER else link.responder).cq
+        early = link.early[side]
+        found = early + cq.wait(set(due).difference(wc.wr_id for wc in early), seconds)
+        others = link.in_flight - self._wr_ids
+        link.early[side] = [wc for wc in found if wc.wr_id in others]
+        return [wc for wc in found if wc.wr_id not in others]
+
+    def _read_memory(self, writes: list[Flight]) -> None:
+        """Read all memory, and again while data of these WRITEs is missing, of which no completion tells the responder:
+        a UC WRITE completes when it is sent (IBTA 9.8), and the acknowledgement of an RC WRITE does not say that the
+        CPU sees it.
+        """
+        deadline = time.monotonic() + min(ARRIVAL_WAIT, self._link.patience.seconds / 20)
+        while True:
+            for flight in self._flights:
+                flight.memory = {
+                    side: arena.read(flight.layout.size(side), flight.start[side])
+                    for side, arena in self._arenas.items()
+                }
+            if all(flight.memory == flight.prediction.after for flight in writes) or time.monotonic() >= deadline:
+                return
+            time.sleep(0.001)
+
+
+def _starts(sizes: list[int]) -> list[int]:
+    """Where stretches of these sizes begin that follow one another, each as aligned as if it were alone."""
+    return list(itertools.accumulate((-(-size // PAGE) * PAGE for size in sizes[:-1]), initial=0))
+
+
+def _outside(segment: Segment) -> int:
+    """The address of a null segment that does not point at memory."""
+    if segment.address is Address.ZERO:
+        return 0
+    if segment.address is Address.TOP:
+        return 2**64 - segment.length
+    return _unmapped.address(segment.length)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The two ends of a target, and the links between them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+from conformance.inventory import Target
+from conformance.outcome import Run
+from conformance.scenarios import LinkKind, Operation, Scenario, Side, Transport
+from conformance.verbs.end import Domain, End, hint
+from conformance.verbs.executor import Job, Pending, post, seconds
+from conformance.verbs.link import Link
+from conformance.verbs.memory import Arena
+from conformance.verbs.null_mr import NullMR
+from conformance.verdicts import BrokenError, LackingError
+
+FEW_SGES = 4
+
+
+class Pair:
+    """Two ends of one target, on one PD and with one null MR.
+
+    Links are made when first needed and kept; one that saw anything but the predicted outcome is closed, so that
+    nobody inherits another one's queue pair in error. Raises BrokenError if the target cannot be opened.
+    """
+
+    def __init__(self, target: Target, context: Context | None = None) -> None:
+        self.target = target
+        self.domain = Domain(target, context)
+        self.ends = {side: End(self.domain) for side in Side}
+        self.able = self.domain.able
+        self._links: dict[tuple[LinkKind, int, int], Link] = {}
+
+    @property
+    def context(self) -> Context:
+        return self.domain.context
+
+    @property
+    def pd(self) -> PD:
+        return self.domain.pd
+
+    @property
+    def null_mr(self) -> NullMR:
+        """The null MR of both ends, allocated when first asked for. Raises NullMRError."""
+        return self.domain.null_mr
+
+    @property
+    def arenas(self) -> dict[Side, Arena]:
+        return {side: end.arena for side, end in self.ends.items()}
+
+    @property
+    def access(self) -> int:
+        """Access flags of the arenas: everything that the device has."""
+        return self.domain.access
+
+    @property
+    def where(self) -> str:
+        """The target as failure texts show it."""
+        return self.domain.where
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for a completion."""
+        return self.domain.patience.seconds
+
+    def offered(self, transport: Transport) -> tuple[Operation, ...]:
+        return self.able.operations(transport)
+
+    def link(self, kind: LinkKind, sges: int = 1, number: int = 0) -> Link:
+        """A link of this kind that takes lists of `sges` segments; `number` tells several apart.
+
+        Raises LackingError, BrokenError.
+        """
+        capacity = min(FEW_SGES if sges <= FEW_SGES else self.able.max_sge, self.able.max_sge)
+        key = (kind, capacity, number)
+        if key not in self._links:
+            try:
+                self._links[key] = Link(self.ends[Side.REQUESTER], self.ends[Side.RESPONDER], kind, capacity)
+            except PyverbsRDMAError as error:
+                text = f"{self.where}: no link {kind} of {capacity} SGEs: {hint(error)}"
+                if capacity > FEW_SGES and error.error_code in (errno.EINVAL, errno.ENOMEM):
+                    raise LackingError(text) from None  # max_sge is the device's bound, not that of every queue
+                raise BrokenError(text) from error
+        return self._links[key]
+
+    def exchange_arenas(self) -> None:
+        """Let the next requester use the memory, and so the addresses, that the last responder used."""
+        self.ends[Side.REQUESTER].exchange_arenas(self.ends[Side.RESPONDER])
+
+    def drop(self, link: Link) -> None:
+        """Close a link that may be in error; the next of its kind is made anew."""
+        self._links = {key: kept for key, kept in self._links.items() if kept is not link}
+        link.close()
+
+    def run(
+        self,
+        scenario: Scenario,
+        lkey: int | None = None,
+        rkey: int | None = None,
+        address: int | None = None,
+        refused: frozenset[str] | None = None,
+    ) -> Run:
+        """Carry a scenario out alone; the rest is what Job says."""
+        (run,) = self.run_at_once([Job(scenario, lkey, rkey, address, refused)])
+        return run
+
+    def run_at_once(self, jobs: Sequence[Job], queue_pairs: int = 1, chain: bool = False) -> tuple[Run, ...]:
+        """Post all of these before the first completion is looked at; how each ended, in this order.
+
+        They take turns on `queue_pairs` links of their kind; those on one link are posted as a chain, or one by one.
+        """
+        sges = max(len(segments) for job in jobs for segments in (job.scenario.gather, job.scenario.scatter))
+        on: dict[Link, list[int]] = {}
+        for index, job in enumerate(jobs):
+            on.setdefault(self.link(job.scenario.link, sges, index % queue_pairs), []).append(index)
+        pending: dict[Link, Pending] = {}
+        runs: dict[int, Run] = {}
+        try:
+            for link, indices in on.items():
+                pending[link] = post(link, *(jobs[index] for index in indices), chain=chain)
+            for link, indices in on.items():
+                for index, run in enumerate(pending[link].collect()):
+                    runs[indices[index]] = run
+                del pending[link]
+        finally:
+            for link, left in pending.items():  # after an exception
+                left.abandon()
+                self.drop(link)
+        for link, indices in on.items():
+            if any(_may_be_in_error(jobs[index], runs[index]) for index in indices):
+                self.drop(link)
+        return tuple(runs[index] for index in range(len(jobs)))
+
+    def seconds(self, scenario: Scenario, count: int) -> float:
+        """How long `count` repetitions of a scenario take, one after the other, completions included."""
+        link = self.link(scenario.link, max(len(scenario.gather), len(scenario.scatter)))
+        return seconds(link, Job(scenario), count)
+
+    def close_traffic(self) -> None:
+        """Close links, arenas and the pair's own null MR: everything that stands on the PD."""
+        for link in list(self._links.values()):
+            self.drop(link)
+        self.domain.close_null_mr()
+        for end in self.ends.values():
+            end.close()
+
+    def dealloc_pd(self) -> str | None:
+        """ibv_dealloc_pd; the error in words if it fails."""
+        return self.domain.dealloc_pd()
+
+    def close(self) -> None:
+        """Free everything. What a faulty device refuses to free is left to the end of the process."""
+        self.close_traffic()
+        self.dealloc_pd()
+        self.domain.close_context()
+
+
+def _may_be_in_error(job: Job, run: Run) -> bool:
+    return job.scenario.is_too_long or job.refused is not None or bool(run.findings)
