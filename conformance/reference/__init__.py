@@ -21,9 +21,9 @@ _path: str | None = None
 def load(devices: int = 1, faults: Sequence[str] = (), variant: str | None = None) -> None:
     """Make pyverbs see `devices` simulated devices, with these faults and this variant, and no other device.
 
-    Must come before the first import of pyverbs. A second call with the same arguments does nothing; RuntimeError if
-    the arguments differ or pyverbs is there already, ValueError for an unknown name, native.BuildError if the library
-    cannot be compiled.
+    Must come before the first import of pyverbs, in the main thread. A second call with the same arguments does
+    nothing; RuntimeError if the arguments differ or pyverbs is there already, ValueError for an unknown name,
+    native.BuildError if the library cannot be compiled.
     """
     global _loaded, _path
     wanted = (devices, tuple(faults), variant)

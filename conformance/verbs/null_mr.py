@@ -131,12 +131,13 @@ class NullMR(MR):  # type: ignore[misc]
             with suppress(PyverbsError):
                 super().close()
             return
-        self._closed = True
         try:
             super().close()
         except PyverbsError:
+            self._closed = True
             never_collect(self)
             raise
+        self._closed = True  # not before: Ctrl-C in pyverbs leaves it open
 
     def rereg(self, flags: int, pd: PD, addr: int = 0, length: int = 0, access: int = 0) -> None:
         """ibv_rereg_mr, which must fail on a null MR: raises PyverbsRDMAError. `pd` is needed whatever the flags."""

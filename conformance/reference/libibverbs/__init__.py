@@ -20,6 +20,7 @@ from . import (  # noqa: F401
     memory_regions,
     queue_pairs,
     receive_queues,
+    signals,
     work_requests,
     wr_start,
 )
@@ -39,6 +40,7 @@ def load(number: int, make: Callable[[int, Fabric, c.ProgramMemory], Device]) ->
     memory.read(int(c.ffi.cast("uintptr_t", probe)), 1)
     for index in range(number):
         make(index, devices.fabric, memory)
+    signals.hold()
     atexit.register(_close)
     return str(module.__file__)
 

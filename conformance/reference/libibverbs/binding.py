@@ -36,7 +36,8 @@ _PRIVATE = (
 
 _DECLARATIONS = """
 struct reference_cq { struct ibv_cq_ex cq; struct ibv_wc wc; uint64_t timestamp; ...; };
-extern int reference_interrupted, reference_closed;
+extern int reference_closed;
+int reference_hold(int signal);
 int memory_read(void *to, uint64_t from, size_t length);
 int memory_write(uint64_t to, const void *from, size_t length);
 int memory_zero(uint64_t to, size_t length);
@@ -46,8 +47,8 @@ void fill_cq(struct ibv_cq_ex *cq);
 """
 
 _SOURCE = """
-#include <Python.h>
 #include <errno.h>
+#include <signal.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -60,18 +61,36 @@ struct reference_cq {
     char spare[256];
 };
 
-/* Set by Python when a callback was interrupted: the signal is raised again once the callback has returned, where
- * Python can report it. */
-int reference_interrupted;
-
 /* Set when the interpreter ends: objects that it still destroys must not call into Python any more. */
 int reference_closed;
 
-static void after(void)
+static __thread int depth;     /* verbs that this thread is in: one may call another */
+static __thread uint64_t held; /* signals that wait until it is in none, 1 << (number - 1) for each */
+
+/* Does a signal have to wait? See signals.py. */
+int reference_hold(int number)
 {
-    if (reference_interrupted) {
-        reference_interrupted = 0;
-        PyErr_SetInterrupt();
+    if (!depth)
+        return 0;
+    held |= 1ULL << (number - 1);
+    return 1;
+}
+
+static void enter(void)
+{
+    depth++;
+}
+
+static void leave(void)
+{
+    if (--depth)
+        return;
+    for (int number = 1; held; number++) {
+        uint64_t bit = 1ULL << (number - 1);
+        if (held & bit) {
+            held &= ~bit;
+            raise(number);
+        }
     }
 }
 
@@ -206,9 +225,9 @@ def _callback(function: Function) -> str:
 def _call(function: Function, prefix: str) -> str:
     call = f"python_{function.name}({', '.join(function.names)})"
     if function.result == "void":
-        body = f"if (reference_closed) return; {call}; after();"
+        body = f"if (reference_closed) return; enter(); {call}; leave();"
     else:
-        body = f"if (reference_closed) return 0; {function.result} result = {call}; after(); return result;"
+        body = f"if (reference_closed) return 0; enter(); {function.result} result = {call}; leave(); return result;"
     return f"{_prototype(function, prefix)} {{ {body} }}"
 
 

@@ -64,9 +64,6 @@ def attach(function: Function, lock: AbstractContextManager[Any]) -> None:
             number = error.errno
         elif isinstance(error, (BlockingIOError, InterruptedError)):
             number = error.errno or errno.EAGAIN
-        elif isinstance(error, KeyboardInterrupt):
-            c.lib.reference_interrupted = 1
-            number = errno.EINTR
         else:
             failures.append(Failure(name, error))
         c.ffi.errno = number
