@@ -85,6 +85,13 @@ CLAUSES: tuple[Clause, ...] = (
         about_allocation=True,
     ),
     _must(
+        "allocate/many-queue-pairs",
+        "one null MR serves several queue pairs of its PD at the same time, and one of them in error does not change "
+        "what the others see",
+        f"{MAN} DESCRIPTION: the lkey is valid; ibv_alloc_pd(3)",
+        about_allocation=True,
+    ),
+    _must(
         "allocate/fails-cleanly",
         "where it cannot be had: NULL, and a positive errno that says why (EOPNOTSUPP where the device has none); "
         "the PD stays usable",

@@ -43,6 +43,8 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "other-threads-cannot-free",
         "other-threads-free-too-much",
     ),
+    "test_two_pairs_of_queue_pairs_use_one_at_the_same_time": ("one-queue-pair-at-a-time",),
+    "test_an_error_on_one_queue_pair_is_not_seen_on_another": ("error-of-one-opens-memory",),
     "test_where_there_is_none_errno_says_so_and_the_pd_stays_usable": (
         "errno-unset",
         "errno-negative",

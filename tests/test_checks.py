@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from conformance.checks import test_free
+from conformance.checks.working import check_at_once
 from conformance.judging import Bench
+from conformance.scenarios import Scenario
 from conformance.verbs import machine
 from conformance.verbs.resources import Held
 from conformance.verdicts import BrokenError, Failure, LackingError
 from tests.rig import Calls, protection_error, refused, target, wrap
 
+SEND = Scenario.parse("rc-send-n8-m8-rq-post_send-poll_cq")
 dies = test_free.test_a_process_that_dies_with_them_leaves_nothing
 loops = test_free.test_a_loop_of_alloc_and_free_holds_nothing_back
 
@@ -146,3 +149,16 @@ def test_a_loop_in_which_an_allocation_fails_says_after_how_many(bench: Bench, m
     wrap(monkeypatch, "alloc_null_mr", Calls(refused(errno.ENOMEM), first=300))
     with pytest.raises(Failure, match=r"after 300 times ibv_alloc_null_mr and ibv_dereg_mr: .*ENOMEM"):
         loops(bench)
+
+
+def test_what_is_wrong_alone_too_is_no_failure_of_several(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.control(SEND.link)
+    calls = Calls(protection_error, first=2)
+    wrap(monkeypatch, "read_null", calls)
+    with pytest.raises(LackingError, match="is wrong alone too, which other clauses judge"):
+        check_at_once(bench, [SEND, SEND, SEND], queue_pairs=3)
+    wrap(monkeypatch, "read_null", Calls(protection_error, first=1, last=2))
+    calls.first = 1 << 30
+    with pytest.raises(Failure, match="IBV_WC_LOC_PROT_ERR") as failure:
+        check_at_once(bench, [SEND, SEND], queue_pairs=2)
+    assert failure.value.scenario == SEND

@@ -185,6 +185,18 @@ def test_what_fails_at_once_on_ordinary_memory_too_is_no_failure_of_the_null_mr(
         bench.check_at_once(AT_ONCE[:2])
 
 
+def test_ordinary_memory_takes_the_place_of_the_null_mr_of_all_in_a_control_run(patch: Patch) -> None:
+    bench = Bench(replace(target(), timeout=TIMEOUT), control_only=True)
+    patch("read_null", protection_error)
+    bench.check_at_once(AT_ONCE[:3])
+    bench.control(SEND.link)
+    patch("gather", Calls(protection_error, first=2))
+    with pytest.raises(Failure, match="the model's prediction does not hold on ordinary memory") as failure:
+        bench.check_at_once(AT_ONCE[:3])
+    assert failure.value.scenario == AT_ONCE[2].on_ordinary_memory()
+    bench.close()
+
+
 @pytest.mark.parametrize("transport", ["uc", "ud"])
 def test_what_an_unreliable_transport_loses_of_several_is_all_sent_again(
     bench: Bench, patch: Patch, transport: str

@@ -143,6 +143,12 @@ def kinds_of_work_request(cases: Cases) -> Iterator[Scenario]:
                     yield matrix.scenario(able, {**row, "queue": queue, "post": post, "poll": poll})
 
 
+def plain_work_requests(cases: Cases) -> Iterator[Scenario]:
+    """The same, posted and polled by one API."""
+    every = kinds_of_work_request(cases)
+    return (scenario for scenario in every if (scenario.post, scenario.poll) == (Post.POST_SEND, Poll.POLL_CQ))
+
+
 def _queues(able: Capabilities, role: Role) -> tuple[Queue, ...]:
     return tuple(queue for queue in able.queues if matrix.compatible(able, "role", role, "queue", queue))
 

@@ -12,7 +12,7 @@ from pyverbs.mr import MR
 from pyverbs.pyverbs_error import PyverbsError
 
 from conformance.checks import tables
-from conformance.checks.working import require_working
+from conformance.checks.working import check_at_once, require_working
 from conformance.judging import Bench
 from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Scenario, Side, Transport, mem, null
 from conformance.verbs.closing import close
@@ -147,6 +147,19 @@ def test_threads_allocate_and_free_beside_each_other(bench: Bench) -> None:
         raise Failure(f"{bench.where}\n=> {text}: {error}") from None
     require_working(bench, before)
     close(before)
+
+
+@pytest.mark.clause("allocate/many-queue-pairs")
+@tables.over(tables.plain_work_requests)
+def test_two_pairs_of_queue_pairs_use_one_at_the_same_time(bench: Bench, scenario: Scenario) -> None:
+    check_at_once(bench, [scenario, scenario], queue_pairs=2)
+
+
+@pytest.mark.clause("allocate/many-queue-pairs")
+@tables.over(tables.plain_work_requests)
+def test_an_error_on_one_queue_pair_is_not_seen_on_another(bench: Bench, scenario: Scenario) -> None:
+    too_long = tables.rc(Operation.SEND, [null(65)], [null(64)])
+    check_at_once(bench, [too_long, scenario], queue_pairs=2)
 
 
 @pytest.mark.clause("allocate/fails-cleanly")

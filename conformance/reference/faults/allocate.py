@@ -9,9 +9,9 @@ from typing import Any
 
 from ..engine import abi
 from ..engine.errors import BadWorkRequest, Refused, WorkError
-from ..engine.memory import MemoryFault
+from ..engine.memory import MemoryFault, Payload, Piece
 from ..engine.objects import MR, PD, QP, SRQ, RecvWR, Segment, SendWR, Transfer
-from .base import NEED_AN_LKEY, Fault
+from .base import NEED_AN_LKEY, Fault, garbage
 
 USE_ANY_ADDRESS = (
     "read/zeros",
@@ -430,6 +430,42 @@ class LkeysPerContext(Fault):
         taken = {item.lkey for item in pd.context.objects if isinstance(item, MR)}
         mr.lkey = next(key for key in range(0x10000000, 0xFFFFFFFF, 0x100) if key not in taken)
         return mr
+
+
+class OneQueuePairAtATime(Fault):
+    """The null lkey is one queue pair's until the completion of its work request is polled; others are refused."""
+
+    clause = "allocate/many-queue-pairs"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.user: QP | None = None
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and transfer.requester:
+            if self.user not in (None, transfer.qp) and self.user.posted > self.user.done:
+                raise WorkError(abi.WC_LOC_PROT_ERR, "another queue pair uses it")
+            self.user = transfer.qp
+        return mr
+
+
+class ErrorOfOneOpensMemory(Fault):
+    """While a queue pair of the PD is in the error state, what null segments of the others should swallow is written at
+    the addresses that they name, and what is read from them is not zero."""
+
+    clause = "allocate/many-queue-pairs"
+
+    def is_open(self, transfer: Transfer) -> bool:
+        others = (qp for qp in self.qps.values() if qp.pd is transfer.pd and qp is not transfer.qp)
+        return any(qp.state == abi.QPS_ERR for qp in others)
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        return garbage(segment.length) if self.is_open(transfer) else super().read_null(transfer, segment)
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if self.is_open(transfer):
+            self.leak(segment, payload)
 
 
 class ErrnoUnset(Fault):

@@ -39,7 +39,13 @@ class Crash(Fault):
     """Posting a WR that gathers from a null MR is a segmentation fault."""
 
     clause = "read/zeros"
-    touches = ("allocate/lkey-valid", "read/zeros-after-write", "discard/leaves-memory", "discard/completion")
+    touches = (
+        "allocate/lkey-valid",
+        "allocate/many-queue-pairs",
+        "read/zeros-after-write",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
     ends_process = True
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
@@ -51,7 +57,13 @@ class Hang(Fault):
     """Posting a WR that gathers from a null MR never returns, and holds the interpreter as a call into C does."""
 
     clause = "read/zeros"
-    touches = ("allocate/lkey-valid", "read/zeros-after-write", "discard/leaves-memory", "discard/completion")
+    touches = (
+        "allocate/lkey-valid",
+        "allocate/many-queue-pairs",
+        "read/zeros-after-write",
+        "discard/leaves-memory",
+        "discard/completion",
+    )
     ends_process = True
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
