@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from conformance.inventory import Target
 from conformance.outcome import Aspect, Finding, Run, describe
@@ -39,6 +40,10 @@ def control_scenario(kind: LinkKind, operation: Operation) -> Scenario:
     gather = (mem(length),) if operation.is_send or operation.is_write else ()
     scatter = () if operation is Operation.RDMA_WRITE else (mem(header + length),)
     return Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll)
+
+
+CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(CONTROL_LENGTH),), (mem(CONTROL_LENGTH),))
+"""Passes on every device that there is."""
 
 
 def _on_ordinary_memory(scenarios: Sequence[Scenario]) -> list[Scenario]:
@@ -171,14 +176,42 @@ class Bench(Pair):
         lines.append(f"scenario: {run.scenario}")
         return "\n".join(lines)
 
-    def check_refused(
-        self, scenario: Scenario, rkey: int, statuses: frozenset[str], words: str, address: int | None = None
-    ) -> None:
-        """Name remote memory by `rkey` and fail unless the requester is refused and all memory stays as it was.
+    def check_refused(self, scenario: Scenario, rkey: int, words: str, address: int | None = None) -> None:
+        """Name remote memory by `rkey`, and fail unless the requester is told so and all memory stays as it was.
 
-        The remote address is that of live memory, or `address`.
+        The remote address is that of live memory, or `address`. That nothing is let through proves nothing on a rig
+        that has died: the same work request by the memory's own rkey must pass afterwards, on a link of its own.
+        Raises BrokenError if it does not, or if the provider's refusal to post says nothing of the key.
         """
-        run = self.run(scenario, rkey=rkey, address=address, refused=statuses)
+        run = self.run(scenario, rkey=rkey, address=address, refused=REFUSED_REMOTELY)
         findings = tuple(found for found in run.findings if found.aspect is not Aspect.COMPLETION)
-        if run.outcome.refusal is None and findings:
-            raise Failure(f"{words} ({rkey:#x}):\n{self.text(run, findings)}", scenario, shown_by_scenario=False)
+        text = f"{words} ({rkey:#x}):\n{self.text(run, findings)}"
+        if not run.was_let_through:
+            self.require_ordinary(scenario, text)
+        refusal = run.outcome.refusal
+        if refusal is not None and refusal.error_code != errno.EINVAL:
+            raise BrokenError(f"{text}\n=> that is no refusal of a key", scenario)
+        if refusal is None and findings:
+            raise Failure(text, scenario, shown_by_scenario=False)
+
+    def require_ordinary(self, scenario: Scenario, before: str) -> None:
+        """Raises BrokenError, with what was seen `before`, if this work request on ordinary memory does not pass."""
+        try:
+            (run,) = self._run_till_arrival(_on_ordinary_memory([scenario]))
+        except BrokenError as broken:
+            raise BrokenError(f"{broken}\nBefore that:\n{before}", scenario) from None
+        if run.findings:
+            text = f"ordinary memory does not pass any more\n{self.text(run, run.findings)}"
+            raise BrokenError(f"{text}\nBefore that:\n{before}", scenario)
+
+    def fail(self, text: str) -> NoReturn:
+        """Raise Failure for a verb that failed, with this text; BrokenError where ordinary memory, on a context of its
+        own, fails as well, as on a device that is gone.
+        """
+        proof = f"{self.where}\n=> {text}"
+        fresh = Bench(self.target)
+        try:
+            fresh.require_ordinary(CONTROL, proof)
+        finally:
+            fresh.close()
+        raise Failure(proof)

@@ -41,6 +41,7 @@ class Refusal:
     verb: str
     error: str
     of_another: bool = False
+    error_code: int = 0
 
     def __str__(self) -> str:
         if self.of_another:
@@ -115,6 +116,12 @@ class Run:
     def about(self, *aspects: Aspect) -> tuple[Finding, ...]:
         """The findings about these aspects; that it was accepted always counts."""
         return tuple(found for found in self.findings if found.aspect in (Aspect.ACCEPTED, *aspects))
+
+    @property
+    def was_let_through(self) -> bool:
+        """Did the requester's work request succeed, or change any memory?"""
+        succeeded = any(wc.status in SUCCESS for wc in self.outcome.completions[Side.REQUESTER])
+        return succeeded or any(found.aspect in MEMORY for found in self.findings)
 
     @property
     def is_lost(self) -> bool:

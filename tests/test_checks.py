@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from conformance.checks import test_free
+from conformance.checks import test_free, test_misuse
 from conformance.checks.working import check_at_once
-from conformance.judging import Bench
+from conformance.judging import CONTROL, Bench
 from conformance.scenarios import Scenario
 from conformance.verbs import machine
 from conformance.verbs.resources import Held
@@ -162,3 +162,13 @@ def test_what_is_wrong_alone_too_is_no_failure_of_several(bench: Bench, monkeypa
     with pytest.raises(Failure, match="IBV_WC_LOC_PROT_ERR") as failure:
         check_at_once(bench, [SEND, SEND], queue_pairs=2)
     assert failure.value.scenario == SEND
+
+
+def test_a_device_that_has_begun_to_refuse_everything_says_nothing_by_refusing_rereg(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.control(CONTROL.link)
+    test_misuse.test_rereg_fails(bench, 0)
+    wrap(monkeypatch, "check_send", refused(errno.EIO))
+    with pytest.raises(BrokenError, match="ordinary memory does not pass any more"):
+        test_misuse.test_rereg_fails(bench, 0)

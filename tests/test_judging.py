@@ -9,11 +9,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from conformance.judging import REFUSED_REMOTELY, Bench
+from conformance.judging import Bench
 from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
@@ -369,9 +369,9 @@ def test_a_null_segment_points_where_the_scenario_says(bench: Bench) -> None:
 @pytest.mark.parametrize("scenario", [WRITE, READ, Scenario.parse(f"rc-write_imm-n8-m8-{PATH}")], ids=str)
 def test_refused_means_that_the_requester_hears_of_it_and_nothing_changes(bench: Bench, scenario: Scenario) -> None:
     ordinary = scenario.on_ordinary_memory()
-    bench.check_refused(ordinary, 0x1234, REFUSED_REMOTELY, "by a key that nobody has")
+    bench.check_refused(ordinary, 0x1234, "by a key that nobody has")
     with pytest.raises(Failure, match=r"by a live key \(0x.*\):") as failure:
-        bench.check_refused(ordinary, bench.arenas[Side.RESPONDER].rkey, REFUSED_REMOTELY, "by a live key")
+        bench.check_refused(ordinary, bench.arenas[Side.RESPONDER].rkey, "by a live key")
     assert "expected IBV_WC_REM_ACCESS_ERR or" in str(failure.value)
     assert "of 8 bytes wrong" in str(failure.value)
 
@@ -390,12 +390,55 @@ def test_refused_means_that_the_requester_hears_of_it_and_nothing_changes(bench:
 def test_a_requester_learns_of_a_refused_key_by_one_of_several_statuses(
     bench: Bench, patch: Patch, status: int, is_refusal: bool
 ) -> None:
-    def refuse(*_: Any) -> NoReturn:
-        raise Nak(status, "no")
+    def refuse(method: Callable[..., Any], device: Device, transfer: Any, rkey: int, *rest: Any) -> Any:
+        if rkey == 0x1234:
+            raise Nak(status, "no")
+        return method(device, transfer, rkey, *rest)
 
     patch("find_remote", refuse)
     with nullcontext() if is_refusal else pytest.raises(Failure, match="by some key"):
-        bench.check_refused(READ.on_ordinary_memory(), 0x1234, REFUSED_REMOTELY, "by some key")
+        bench.check_refused(READ.on_ordinary_memory(), 0x1234, "by some key")
+
+
+def retries_exceeded(method: Callable[..., None], device: Device, qp: Any) -> None:
+    while qp.sq:
+        device.complete_send(qp, qp.sq.popleft(), abi.WC_RETRY_EXC_ERR)
+
+
+DYING: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "silent": ("run", nothing, "no completion within"),
+    "unplugged": ("run", retries_exceeded, "IBV_WC_RETRY_EXC_ERR"),
+    "in error": ("check_send", refused(errno.EIO), r"refused it: errno 5 \(EIO"),
+}
+
+
+@pytest.mark.parametrize("dying", DYING)
+@pytest.mark.parametrize("scenario", [WRITE, READ], ids=str)
+def test_a_rig_that_has_died_neither_refuses_a_key_nor_lets_it_through(
+    bench: Bench, patch: Patch, scenario: Scenario, dying: str
+) -> None:
+    method, wrong, words = DYING[dying]
+    bench.control(scenario.link)
+    patch(method, wrong)
+    with pytest.raises(BrokenError, match=f"ordinary memory does not pass any more(?s:.*)Before that(?s:.*){words}"):
+        bench.check_refused(scenario.on_ordinary_memory(), 0x1234, "by some key")
+
+
+@pytest.mark.parametrize(("number", "means_the_key"), [(errno.EINVAL, True), (errno.EIO, False), (errno.ENOMEM, False)])
+def test_a_refusal_to_post_is_one_of_the_key_if_it_is_about_the_arguments_and_others_are_posted(
+    bench: Bench, patch: Patch, number: int, means_the_key: bool
+) -> None:
+    patch("check_send", Calls(refused(number), last=1))
+    with nullcontext() if means_the_key else pytest.raises(BrokenError, match="that is no refusal of a key"):
+        bench.check_refused(READ.on_ordinary_memory(), 0x1234, "by some key")
+
+
+def test_a_verb_that_fails_on_a_device_that_is_gone_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:
+    with pytest.raises(Failure, match=r"^ref0/1 .*\n=> it failed$"):
+        bench.fail("it failed")
+    patch("create_qp", refused(errno.EIO))
+    with pytest.raises(BrokenError, match=r"EIO(?s:.*)Before that:\n.*\n=> it failed$"):
+        bench.fail("it failed")
 
 
 def test_a_remote_address_can_be_chosen(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from conformance.scenarios import Side
 from conformance.verbs.names import e
 from conformance.verbs.windows import KIND, TYPES
 from conformance.verdicts import BrokenError, Failure, LackingError
-from tests.rig import Patch, nothing, target, wrap
+from tests.rig import Patch, nothing, refused, target, wrap
 
 MW_TYPES = pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
 
@@ -121,6 +121,17 @@ def test_a_bind_to_a_null_mr_that_does_not_complete_is_a_failure(bench: Bench, p
         windows.bound(bench, e.IBV_MW_TYPE_2, 4096),
     ):
         pass
+
+
+@MW_TYPES
+def test_a_device_that_has_begun_to_refuse_everything_is_broken(bench: Bench, patch: Patch, mw_type: int) -> None:
+    windows.control(bench, mw_type)
+    method = "bind_mw" if mw_type == e.IBV_MW_TYPE_1 else "check_send"
+    window = windows.bound(bench, mw_type, 4096)
+    assert window.__enter__().refused
+    patch(method, refused(errno.EIO))
+    with pytest.raises(BrokenError, match="EIO"):
+        window.__exit__(None, None, None)
 
 
 @pytest.mark.parametrize(("length", "address"), [(4096, None), (0, None), (2**64 - 1, 0)])

@@ -33,7 +33,7 @@ def test_an_mr_comes_back(bare_bench: Bench) -> None:
         close(NullMR(bench.pd))
     except NullMRError as error:
         if bench.target.null_mr == "required":
-            raise Failure(f"{bench.where}\n{error}\n=> its entry in providers.yaml says null_mr: required") from None
+            bench.fail(f"{error}; its entry in providers.yaml says null_mr: required")
         raise LackingError(f"{error}; its entry promises {bench.target.null_mr}") from None
 
 
@@ -101,7 +101,7 @@ def _another(bench: Bench, number: int) -> NullMR:
     try:
         return NullMR(bench.pd)
     except NullMRError as error:
-        raise Failure(f"{bench.where}\n=> null MR {number} beside the first: {error}") from None
+        bench.fail(f"null MR {number} beside the first: {error}")
 
 
 @pytest.mark.clause("allocate/coexist")
@@ -143,8 +143,7 @@ def test_threads_allocate_and_free_beside_each_other(bench: Bench) -> None:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(allocate_and_free, range(THREADS)))
     except (NullMRError, PyverbsError) as error:
-        text = f"{THREADS} threads allocate and free null MRs on one PD"
-        raise Failure(f"{bench.where}\n=> {text}: {error}") from None
+        bench.fail(f"{THREADS} threads allocate and free null MRs on one PD: {error}")
     require_working(bench, before)
     close(before)
 

@@ -51,7 +51,7 @@ def _dereg(bench: Bench, null_mr: NullMR) -> None:
         null_mr.close()
     except PyverbsRDMAError as error:
         text = f"ibv_dereg_mr returned {errno_name(error.error_code)} on the null MR with {null_mr.fields}"
-        raise Failure(f"{bench.where}\n=> {text}") from None
+        bench.fail(text)
 
 
 @pytest.mark.clause("free/leaves-others")
@@ -147,8 +147,7 @@ def test_a_loop_of_alloc_and_free_holds_nothing_back(bench: Bench) -> None:
             except NullMRError as error:
                 if not times:
                     raise
-                text = f"after {times} times ibv_alloc_null_mr and ibv_dereg_mr: {error}"
-                raise Failure(f"{bench.where}\n=> {text}") from None
+                bench.fail(f"after {times} times ibv_alloc_null_mr and ibv_dereg_mr: {error}")
             times += 1
         gc.collect()
         after = held(device)
@@ -175,6 +174,6 @@ def test_the_pd_can_be_deallocated_once_they_are_freed(bench: Bench) -> None:
         sibling.close_traffic()
         error = sibling.dealloc_pd()
         if error:
-            raise Failure(f"{bench.where}\n=> ibv_dealloc_pd after 8 null MRs on it were freed: {error}")
+            bench.fail(f"ibv_dealloc_pd after 8 null MRs on it were freed: {error}")
     finally:
         sibling.close()

@@ -216,7 +216,7 @@ class Pending:
             try:
                 post(group)
             except PyverbsRDMAError as error:
-                refusal = Refusal(verb, errno_name(error.error_code))
+                refusal = Refusal(verb, errno_name(error.error_code), error_code=error.error_code)
                 for flight in self._flights[self._flights.index(group[0]) :]:
                     flight.refusal = refusal if flight in group else replace(refusal, of_another=True)
                 return
