@@ -89,9 +89,9 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "too-long-reported-twice",
     ),
     # key
-    "test_its_rkey_gives_a_peer_nothing": ("rkey-reads", "rkey-writes", "rkey-atomics"),
+    "test_its_rkey_gives_a_peer_nothing": ("rkey-reads", "rkey-writes", "rkey-atomics", "rkey-left-over"),
     "test_its_rkey_opens_no_address_at_all": ("rkey-opens-low-addresses",),
-    "test_its_rkey_is_not_that_of_a_live_mr": ("rkey-of-another-mr",),
+    "test_its_rkey_is_not_that_of_a_live_mr": ("rkey-of-another-mr", "rkey-left-over", "rkey-of-the-next-mr"),
     # misuse
     "test_rereg_fails": ("rereg-access-accepted", "rereg-no-flags-accepted"),
     "test_rereg_leaves_it_as_it_was": (

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from conformance.checks import test_free, test_misuse
+from conformance.checks import test_free, test_key, test_misuse
 from conformance.checks.working import check_at_once
 from conformance.judging import CONTROL, Bench
-from conformance.scenarios import Scenario
+from conformance.scenarios import Operation, Scenario
 from conformance.verbs import machine
 from conformance.verbs.resources import Held
 from conformance.verdicts import BrokenError, Failure, LackingError
@@ -172,3 +172,36 @@ def test_a_device_that_has_begun_to_refuse_everything_says_nothing_by_refusing_r
     wrap(monkeypatch, "check_send", refused(errno.EIO))
     with pytest.raises(BrokenError, match="ordinary memory does not pass any more"):
         test_misuse.test_rereg_fails(bench, 0)
+
+
+GIVES_NOTHING = (test_key.test_its_rkey_gives_a_peer_nothing, test_key.REMOTE[Operation.RDMA_WRITE])
+IS_NO_LIVE_ONE = (test_key.test_its_rkey_is_not_that_of_a_live_mr,)
+
+
+@pytest.mark.parametrize("check", [GIVES_NOTHING, IS_NO_LIVE_ONE], ids=["by use", "by number"])
+@pytest.mark.parametrize("grown", [False, True])
+def test_an_rkey_left_over_from_another_mr_is_found_at_any_moment_of_a_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, check: tuple[Any, ...], grown: bool
+) -> None:
+    """Memory that was registered anew, or elsewhere, since the bench's null MR was allocated."""
+    keys: list[int] = []
+
+    def reg_mr(method: Callable[..., Any], *arguments: Any) -> Any:
+        mr = method(*arguments)
+        keys.append(mr.rkey)
+        return mr
+
+    def new_null_mr(method: Callable[..., Any], *arguments: Any) -> Any:
+        mr = method(*arguments)
+        mr.rkey = keys[-1] if keys else mr.rkey
+        return mr
+
+    wrap(monkeypatch, "reg_mr", reg_mr)
+    wrap(monkeypatch, "new_null_mr", new_null_mr)
+    assert bench.null_mr.rkey
+    if grown:
+        bench.check(Scenario.parse("rc-send-n1048576-m1048576-rq-post_send-poll_cq"))
+        bench.sibling().close()
+    function, *scenario = check
+    with pytest.raises(Failure, match="rkey"):
+        function(bench, *scenario)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A null MR is not exposed as an rkey."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
+from pyverbs.mr import MR
 
 from conformance.capabilities import capabilities
 from conformance.checks import tables
 from conformance.judging import Bench
-from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, Transport, mem
+from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, Side, Transport, mem
 from conformance.verbs.closing import close
 from conformance.verbs.null_mr import NullMR
 from conformance.verdicts import Failure
@@ -18,6 +22,8 @@ REMOTE = {
     Operation.CMP_AND_SWP: tables.rc(Operation.CMP_AND_SWP, (), [mem(ATOMIC_LENGTH)]),
     Operation.FETCH_AND_ADD: tables.rc(Operation.FETCH_AND_ADD, (), [mem(ATOMIC_LENGTH)]),
 }
+COVERED = 4 * 4096
+"""Bytes at the start of an arena, in which the remote memory of these scenarios is."""
 
 
 def remote_operations(cases: tables.Cases) -> list[Scenario]:
@@ -26,12 +32,31 @@ def remote_operations(cases: tables.Cases) -> list[Scenario]:
     return [scenario for operation, scenario in REMOTE.items() if operation in offered]
 
 
+@contextmanager
+def among_ordinary(bench: Bench) -> Iterator[tuple[NullMR, tuple[int, ...]]]:
+    """A null MR, and the rkeys of all ordinary MRs: one is registered right before it and one right after it, on the
+    memory that a peer would name, and lives as long.
+
+    A provider that leaves the field as it was gives it a key that was handed out a moment ago.
+    """
+    arena = bench.arenas[Side.RESPONDER]
+    before = MR(bench.pd, COVERED, bench.access, address=arena.address)
+    null_mr = NullMR(bench.pd)
+    after = MR(bench.pd, COVERED, bench.access, address=arena.address)
+    try:
+        yield null_mr, (before.rkey, after.rkey, *(each.rkey for each in bench.arenas.values()))
+    finally:
+        for mr in (after, null_mr, before):
+            close(mr)
+
+
 @pytest.mark.clause("key/no-rkey")
 @tables.over(remote_operations)
 def test_its_rkey_gives_a_peer_nothing(bench: Bench, scenario: Scenario) -> None:
     """At an address with live memory of the same PD: a device that translated it would find something there."""
     bench.control(scenario.link)
-    bench.check_refused(scenario, bench.null_mr.rkey, "by the null MR's rkey")
+    with among_ordinary(bench) as (null_mr, _):
+        bench.check_refused(scenario, null_mr.rkey, "by the null MR's rkey")
 
 
 @pytest.mark.clause("key/no-rkey")
@@ -39,15 +64,13 @@ def test_its_rkey_gives_a_peer_nothing(bench: Bench, scenario: Scenario) -> None
 def test_its_rkey_opens_no_address_at_all(bench: Bench, scenario: Scenario) -> None:
     """At address 0, where an MR that covers everything would begin."""
     bench.control(scenario.link)
-    bench.check_refused(scenario, bench.null_mr.rkey, "by the null MR's rkey at address 0", address=0)
+    with among_ordinary(bench) as (null_mr, _):
+        bench.check_refused(scenario, null_mr.rkey, "by the null MR's rkey at address 0", address=0)
 
 
 @pytest.mark.clause("key/no-rkey")
 def test_its_rkey_is_not_that_of_a_live_mr(bench: Bench) -> None:
     """Any other number will do, 0 too: nothing is behind it."""
-    null_mr = NullMR(bench.pd)
-    rkey = null_mr.rkey
-    close(null_mr)
-    for side, arena in bench.arenas.items():
-        if arena.rkey == rkey:
-            raise Failure(f"{bench.where}\n=> its rkey {rkey:#x} opens the ordinary MR of the {side.value}")
+    with among_ordinary(bench) as (null_mr, rkeys):
+        if null_mr.rkey in rkeys:
+            raise Failure(f"{bench.where}\n=> its rkey {null_mr.rkey:#x} opens an ordinary MR of the same PD")

@@ -46,6 +46,34 @@ class RkeyOfAnotherMr(Fault):
         return mr
 
 
+class RkeyLeftOver(Fault):
+    """The rkey field has what was there before: the key of the MR that the device registered last, on whichever PD."""
+
+    clause = "key/no-rkey"
+    last = 0
+
+    def reg_mr(self, pd: PD, addr: int, length: int, iova: int, access: int) -> MR:
+        mr = super().reg_mr(pd, addr, length, iova, access)
+        self.last = mr.rkey
+        return mr
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.rkey = self.last or mr.rkey
+        return mr
+
+
+class RkeyOfTheNextMr(Fault):
+    """The rkey field has the key that the MR which is registered next will get."""
+
+    clause = "key/no-rkey"
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        mr.rkey = mr.rkey + 0x100
+        return mr
+
+
 class RkeyOpensLowAddresses(RkeyReads):
     """The null MR's rkey opens the first page of the address space, where the MR begins, for everything."""
 
