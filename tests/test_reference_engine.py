@@ -14,7 +14,7 @@ from conformance.reference.engine import abi, grh, states
 from conformance.reference.engine.device import Device, Fabric
 from conformance.reference.engine.errors import Refused
 from conformance.reference.engine.memory import Gap, MemoryFault, Payload, Piece, Zeros
-from conformance.reference.engine.objects import GID, SGE, AddressVector, Capabilities, Context, SendWR
+from conformance.reference.engine.objects import GID, QP, SGE, AddressVector, Capabilities, Context, RecvWR, SendWR
 from conformance.reference.faults import FAULTS
 from conformance.reference.variants import VARIANTS
 from conformance.verbs.names import e
@@ -149,6 +149,62 @@ def test_cq_that_overruns_says_so_once(context: Context) -> None:
     assert context.events.get() == (abi.EVENT_CQ_ERR, cq)
     with pytest.raises(Refused):
         device.poll_cq(cq, 1)
+
+
+def connected(context: Context) -> tuple[QP, QP]:
+    """Two RC queue pairs of one CQ and PD, as ibv_modify_qp leaves them."""
+    device = context.device
+    pd, cq = device.alloc_pd(context), device.create_cq(context, 8, None, False)
+    left, right = (
+        device.create_qp(context, pd, abi.QPT_RC, Capabilities(1, 1, 1, 1), cq, cq, None, None, False) for _ in range(2)
+    )
+    to_itself = AddressVector(port_num=1, is_global=1, dgid=device.ports[0].gids[0].raw)
+    for qp, peer in ((left, right), (right, left)):
+        qp.attr |= {"port_num": 1, "ah_attr": to_itself, "dest_qp_num": peer.qp_num, "qp_state": abi.QPS_RTS}
+        qp.state = abi.QPS_RTS
+    return left, right
+
+
+def statuses(qp: QP) -> list[tuple[int, int]]:
+    assert qp.send_cq is not None
+    return [(cqe.wr_id, cqe.status) for cqe in qp.send_cq.entries]
+
+
+def test_a_face_with_a_real_driver_puts_work_requests_into_the_queues_itself(context: Context) -> None:
+    """As many as its queues hold, whatever the capabilities say."""
+    left, right = connected(context)
+    assert left.pd is not None
+    mr = left.pd.context.device.reg_mr(left.pd, 0x10000, 64, 0x10000, abi.ACCESS_LOCAL_WRITE)
+    lists = [SGE(0x10000, 4, mr.lkey), SGE(0x10010, 4, mr.lkey)], [SGE(0x10020, 8, mr.lkey)]
+    left.device.memory.write(0x10000, b"left")
+    left.device.memory.write(0x10010, b"over")
+    right.rq.entries.extend(RecvWR(number, lists[1]) for number in (1, 2))
+    left.sq.extend(SendWR(number, abi.WR_SEND, abi.SEND_SIGNALED, lists[0]) for number in (3, 4))
+    left.device.run(left)
+    assert statuses(left) == [(1, abi.WC_SUCCESS), (3, abi.WC_SUCCESS), (2, abi.WC_SUCCESS), (4, abi.WC_SUCCESS)]
+    assert left.device.memory.read(0x10020, 8) == b"leftover"
+
+
+def test_an_operation_that_the_driver_should_have_refused_is_an_error_in_its_completion(context: Context) -> None:
+    left, _ = connected(context)
+    left.qp_type = abi.QPT_UC
+    left.sq.append(SendWR(1, abi.WR_RDMA_READ, 0, []))
+    left.device.run(left)
+    assert statuses(left) == [(1, abi.WC_LOC_QP_OP_ERR)]
+
+
+@pytest.mark.parametrize("type", [abi.MW_TYPE_1, abi.MW_TYPE_2])
+def test_a_window_takes_no_key_of_another_one(type: int, context: Context) -> None:
+    left, _ = connected(context)
+    assert left.pd is not None
+    device = left.device
+    mr = device.reg_mr(left.pd, 0x10000, 64, 0x10000, abi.ACCESS_LOCAL_WRITE | abi.ACCESS_MW_BIND)
+    mw, other = device.alloc_mw(left.pd, type), device.alloc_mw(left.pd, type)
+    wr = SendWR(1, abi.WR_BIND_MW, 0, [], mw=mw, rkey=other.rkey + 1, bind_mr=mr, bind_addr=0x10000, bind_length=8)
+    left.sq.append(wr)
+    device.run(left)
+    assert statuses(left) == [(1, abi.WC_MW_BIND_ERR)]
+    assert mw.mr is None
 
 
 @pytest.mark.parametrize("name", FAULTS)

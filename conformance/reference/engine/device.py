@@ -8,9 +8,9 @@ from typing import Any
 
 from . import abi
 from .attributes import DeviceAttributes, PortAttributes
+from .driver import Driver
 from .memory import Memory
 from .objects import AH, CQ, GID, MR, MW, PD, QP, SRQ, XRCD, AddressVector, Context
-from .transfers import Transfers
 
 _FIRST_GUID = 0x0200_5E00_5300_0000
 
@@ -37,8 +37,8 @@ class Fabric:
         return None
 
 
-class Device(Transfers):
-    """One RDMA device. Faults and variants are classes composed in front of this one."""
+class Device(Driver):
+    """One RDMA device and its driver. Faults and variants are classes composed in front of this one."""
 
     unsupported: frozenset[str] = frozenset()
     """The function pointers of struct ibv_context_ops and struct verbs_context that are NULL."""

@@ -183,13 +183,13 @@ class Keys(Base):
             self.check_bind_to_null_mr(qp, mw, mr)
         if qp.pd is not mw.pd or (mr is not None and mr.pd is not mw.pd):
             raise WorkError(abi.WC_MW_BIND_ERR, "QP, MW and MR are not of one PD")
+        if rkey >> 8 != mw.rkey >> 8:
+            raise WorkError(abi.WC_MW_BIND_ERR, "the new rkey is not of this window")
         if mw.type == abi.MW_TYPE_2:
             if mw.mr is not None:
                 raise WorkError(abi.WC_MW_BIND_ERR, "a type 2 window must be invalidated before it is bound again")
             if not length:
                 raise WorkError(abi.WC_MW_BIND_ERR, "a type 2 window cannot be bound to no bytes")
-            if rkey >> 8 != mw.rkey >> 8:
-                raise WorkError(abi.WC_MW_BIND_ERR, "the new rkey is not of this window")
         if length:
             self.check_window(mr, addr, length, access)
         self.unbind(mw)

@@ -202,3 +202,6 @@ class QueuePairs(Keys, Queues):
 
     def flush_receives(self, qp: QP) -> None:
         raise NotImplementedError
+
+    def purge(self, qp: QP) -> None:
+        raise NotImplementedError

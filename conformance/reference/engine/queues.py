@@ -8,12 +8,13 @@ import time
 
 from . import abi
 from .base import Base
-from .errors import BadWorkRequest, Refused
-from .objects import CQ, CQE, PD, QP, SRQ, XRCD, Context, EventQueue, ReceiveQueue, RecvWR
+from .errors import Refused
+from .objects import CQ, CQE, PD, SRQ, XRCD, Context, EventQueue, ReceiveQueue, RecvWR
 
 
 class Queues(Base):
-    """The part of a device that keeps completions, and receive work requests until a message takes them."""
+    """The part of a device that keeps completions until they are polled, and receive work requests until a message
+    takes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,47 +60,11 @@ class Queues(Base):
             if cq.channel is not None:
                 cq.channel.put(cq)
 
-    def poll_cq(self, cq: CQ, most: int) -> list[CQE]:
-        """ibv_poll_cq(3): the oldest completions, at most this many."""
-        if cq.overrun:
-            raise Refused(errno.EIO, "the CQ has overrun")
-        entries = cq.entries
-        polled: list[CQE] = []
-        while entries and len(polled) < most:
-            cqe = entries.popleft()
-            if cqe.send_index is not None:
-                cqe.qp.done = cqe.send_index + 1
-            polled.append(cqe)
-        return polled
-
     def req_notify_cq(self, cq: CQ, solicited_only: bool) -> None:
         """ibv_req_notify_cq(3); asking for any completion includes asking for the solicited ones."""
         cq.armed = 1 if cq.armed == 1 or not solicited_only else 2
 
-    def purge(self, qp: QP) -> None:
-        """Completions of a queue pair do not outlive its reset or destruction (IBTA 10.2.4.4, 10.3.1)."""
-        for cq in {qp.send_cq, qp.recv_cq} | ({qp.srq.cq} if qp.srq else set()):
-            if cq is not None and any(cqe.qp is qp for cqe in cq.entries):
-                kept = [cqe for cqe in cq.entries if cqe.qp is not qp]
-                cq.entries.clear()
-                cq.entries.extend(kept)
-
     # Receive queues
-
-    def post_receive(self, queue: ReceiveQueue, wrs: list[RecvWR]) -> None:
-        """Append receive WRs. Raises BadWorkRequest at the first that cannot be."""
-        for index, wr in enumerate(wrs):
-            if len(wr.sges) > queue.max_sge:
-                raise BadWorkRequest(errno.EINVAL, f"{len(wr.sges)} SGEs of at most {queue.max_sge}", index)
-            if len(queue.entries) >= queue.max_wr:
-                raise BadWorkRequest(errno.ENOMEM, f"the queue has its {queue.max_wr} WRs", index)
-            queue.entries.append(wr)
-
-    def post_srq_recv(self, srq: SRQ, wrs: list[RecvWR]) -> None:
-        try:
-            self.post_receive(srq, wrs)
-        finally:
-            self.wake(srq)
 
     def wake(self, queue: ReceiveQueue) -> None:
         """Let senders that wait for a receive WR go on, in the order in which they came."""

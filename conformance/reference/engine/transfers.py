@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import abi, grh
-from .errors import BadWorkRequest, Nak, ReceiverNotReady, Refused, WorkError
+from .errors import Nak, ReceiverNotReady, Refused, WorkError
 from .memory import Gap, MemoryFault, Payload, Piece, Zeros
-from .objects import CQE, MR, MW, PD, QP, SGE, SRQ, ReceiveQueue, RecvWR, Segment, SendWR, Transfer
+from .objects import CQE, MR, PD, QP, SGE, SRQ, ReceiveQueue, Segment, SendWR, Transfer
 from .qps import QueuePairs
 
 _T = TypeVar("_T")
@@ -23,8 +21,8 @@ _WITH_IMM = (abi.WR_SEND_WITH_IMM, abi.WR_RDMA_WRITE_WITH_IMM)
 _SENDS = (abi.WR_SEND, abi.WR_SEND_WITH_IMM, abi.WR_SEND_WITH_INV)
 _WRITES = (abi.WR_RDMA_WRITE, abi.WR_RDMA_WRITE_WITH_IMM)
 _WINDOWS = (abi.WR_LOCAL_INV, abi.WR_BIND_MW)
-_ATOMICS = (abi.WR_ATOMIC_CMP_AND_SWP, abi.WR_ATOMIC_FETCH_AND_ADD)
-_RELIABLE = (*_SENDS, *_WRITES, abi.WR_RDMA_READ, *_ATOMICS, *_WINDOWS)
+ATOMICS = (abi.WR_ATOMIC_CMP_AND_SWP, abi.WR_ATOMIC_FETCH_AND_ADD)
+_RELIABLE = (*_SENDS, *_WRITES, abi.WR_RDMA_READ, *ATOMICS, *_WINDOWS)
 # What a queue pair of each type can post (IBTA table 34; ibv_post_send(3)).
 OPCODES: dict[int, tuple[int, ...]] = {
     abi.QPT_RC: _RELIABLE,
@@ -49,82 +47,12 @@ _CAN_RECEIVE = (abi.QPS_RTR, abi.QPS_RTS, abi.QPS_SQD, abi.QPS_SQE)
 
 
 class Transfers(QueuePairs):
-    """The part of a device that carries out work requests.
+    """The part of a device that carries out work requests. It trusts no driver: what cannot be done is an error in the
+    completion.
 
     The methods that touch null segments are `read_null` and `write_null`; `gather` and `scatter` walk SGE lists;
     `complete_send` and `complete_receive` report.
     """
-
-    # Posting
-
-    def post_send(self, qp: QP, wrs: list[SendWR]) -> None:
-        """ibv_post_send(3). Raises BadWorkRequest at the first WR that is refused; those before it are posted."""
-        try:
-            for index, wr in enumerate(wrs):
-                try:
-                    self.check_send(qp, wr)
-                except Refused as refused:
-                    raise BadWorkRequest(refused.errno, str(refused), index) from refused
-                wr.index = qp.posted
-                qp.posted += 1
-                qp.sq.append(wr)
-        finally:
-            if qp.waits_on is None:
-                self.run(qp)
-
-    def check_send(self, qp: QP, wr: SendWR) -> None:
-        """What a driver checks before it gives a send WR to the device."""
-        if qp.state < abi.QPS_RTS:
-            raise Refused(errno.EINVAL, f"the queue pair is in state {qp.state}")
-        if wr.opcode not in OPCODES[qp.qp_type]:
-            raise Refused(errno.EINVAL, f"no opcode {wr.opcode} on a queue pair of type {qp.qp_type}")
-        if qp.posted - qp.done >= qp.cap.max_send_wr:
-            raise Refused(errno.ENOMEM, f"the send queue has its {qp.cap.max_send_wr} WRs")
-        sges = len(wr.sges)
-        if sges > qp.cap.max_send_sge or (wr.opcode == abi.WR_RDMA_READ and sges > self.max_sge_rd):
-            raise Refused(errno.EINVAL, f"{sges} SGEs")
-        if wr.inline is not None:
-            if len(wr.inline) > qp.cap.max_inline_data:
-                raise Refused(errno.EINVAL, f"{len(wr.inline)} bytes inline of {qp.cap.max_inline_data}")
-            if wr.opcode == abi.WR_RDMA_READ or wr.opcode in _ATOMICS:
-                raise Refused(errno.EINVAL, "inline data in a WR that receives")
-        if qp.qp_type == abi.QPT_UD and wr.ah is None:
-            raise Refused(errno.EINVAL, "no address handle")
-        if wr.opcode == abi.WR_BIND_MW and (wr.mw is None or wr.mw.type != abi.MW_TYPE_2):
-            raise Refused(errno.EINVAL, "only a type 2 window is bound by a posted WR")
-
-    @property
-    def max_sge_rd(self) -> int:
-        """Some devices report 0 and mean 1."""
-        return max(1, self.attr.max_sge_rd)
-
-    def bind_mw(self, qp: QP, mw: MW, wr: SendWR) -> None:
-        """ibv_bind_mw(3): type 1, which gets its new key at once and is bound in the order of the send queue."""
-        if qp.qp_type not in (abi.QPT_RC, abi.QPT_UC, abi.QPT_XRC_SEND) or qp.state < abi.QPS_RTS:
-            raise Refused(errno.EINVAL, "the queue pair cannot bind")
-        if qp.posted - qp.done >= qp.cap.max_send_wr:
-            raise Refused(errno.ENOMEM, f"the send queue has its {qp.cap.max_send_wr} WRs")
-        if wr.bind_mr is not None and wr.bind_mr.null:
-            with contextlib.suppress(WorkError):  # that is for the completion
-                self.check_bind_to_null_mr(qp, mw, wr.bind_mr)
-        wr.rkey = mw.rkey & ~0xFF | (mw.rkey + 1) & 0xFF
-        wr.index = qp.posted
-        qp.posted += 1
-        qp.sq.append(wr)
-        if qp.waits_on is None:
-            self.run(qp)
-
-    def post_recv(self, qp: QP, wrs: list[RecvWR]) -> None:
-        """ibv_post_recv(3)."""
-        if qp.state == abi.QPS_RESET or qp.srq is not None or qp.qp_type in (abi.QPT_XRC_SEND, abi.QPT_XRC_RECV):
-            raise BadWorkRequest(errno.EINVAL, f"the queue pair takes no receives in state {qp.state}", 0)
-        try:
-            self.post_receive(qp.rq, wrs)
-        finally:
-            if qp.state == abi.QPS_ERR:
-                self.flush_receives(qp)
-            elif qp.rq.waiting:
-                self.wake(qp.rq)
 
     # The requester
 
@@ -155,13 +83,15 @@ class Transfers(QueuePairs):
     def execute(self, qp: QP, wr: SendWR) -> None:
         """Carry out one send WR. Raises WorkError, or ReceiverNotReady if the peer has no receive WR for it."""
         opcode = wr.opcode
+        if opcode not in OPCODES[qp.qp_type]:
+            raise WorkError(abi.WC_LOC_QP_OP_ERR, f"no opcode {opcode} on a queue pair of type {qp.qp_type}")
         if opcode in _SENDS:
             self.send(qp, wr)
         elif opcode in _WRITES:
             self.rdma_write(qp, wr)
         elif opcode == abi.WR_RDMA_READ:
             self.rdma_read(qp, wr)
-        elif opcode in _ATOMICS:
+        elif opcode in ATOMICS:
             self.atomic(qp, wr)
         elif opcode == abi.WR_LOCAL_INV:
             self.local_invalidate(qp, wr)
@@ -193,7 +123,7 @@ class Transfers(QueuePairs):
             assert qp.send_cq is not None
             cqe = CQE(wr.wr_id, status, WC_OPCODE[wr.opcode], qp)
             cqe.send_index = wr.index
-            if wr.opcode in _ATOMICS:
+            if wr.opcode in ATOMICS:
                 cqe.byte_len = ATOMIC_LENGTH
             elif wr.opcode == abi.WR_RDMA_READ:
                 cqe.byte_len = sum([sge.length for sge in wr.sges]) & 0xFFFFFFFF
