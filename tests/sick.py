@@ -58,6 +58,11 @@ class Vanishing(Device):
         if self.taken <= self.survives:
             super().post_send(qp, wrs)
 
+    def post_batch(self, qp: QP, wrs: list[SendWR]) -> None:
+        self.taken += len(wrs)
+        if self.taken <= self.survives:
+            super().post_batch(qp, wrs)
+
     def poll_cq(self, cq: CQ, most: int) -> list[CQE]:
         return super().poll_cq(cq, most) if self.taken <= self.survives else []
 

@@ -9,6 +9,7 @@ import pytest
 from pyverbs.addr import AH
 from pyverbs.cq import PollCqAttr
 from pyverbs.mr import MR
+from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.wr import SGE
 
 from conformance.verbs.names import e
@@ -200,6 +201,40 @@ def test_wr_abort_posts_nothing() -> None:
         pair.left.qp.wr_abort()
         assert pair.left.poll_all() == []
         assert pair.right.poll_all() == []
+
+
+def test_wr_complete_posts_all_or_nothing() -> None:
+    with Pair(extended=True) as pair:
+        qp = pair.left.qp
+        for number in range(17):
+            qp.wr_start()
+            qp.wr_flags = e.IBV_SEND_SIGNALED
+            for qp.wr_id in (2 * number, 2 * number + 1):
+                qp.wr_rdma_write(pair.right.mr.rkey, pair.right.mr.buf)
+                qp.wr_set_sge(pair.left.sge(0, 8))
+            if number < 8:
+                qp.wr_complete()
+                continue
+            with pytest.raises(PyverbsRDMAError) as refused:  # there is room for 16
+                qp.wr_complete()
+            assert refused.value.error_code == errno.ENOMEM
+        assert [wc.wr_id for wc in pair.left.poll_all()] == list(range(16))
+
+
+@pytest.mark.parametrize("refused_at", [0, 1, 2])
+def test_one_bad_work_request_of_a_batch_keeps_the_others_from_being_posted(refused_at: int) -> None:
+    with Pair(extended=True) as pair:
+        left, right, qp = pair.left, pair.right, pair.left.qp
+        qp.wr_start()
+        for number in range(3):
+            qp.wr_rdma_write(right.mr.rkey, right.mr.buf)
+            qp.wr_set_sge_list(9 if number == refused_at else 1, [left.sge(0, 1)] * 9)  # of at most 8
+        with pytest.raises(PyverbsRDMAError) as refused:
+            qp.wr_complete()
+        assert refused.value.error_code == errno.EINVAL
+        assert right.read(9) == b"\x22" * 9
+        for _ in range(16):
+            left.send(e.IBV_WR_RDMA_WRITE, left.sge(0, 1))  # all of the queue is free
 
 
 def test_cq_ex_tells_of_a_completion_what_poll_cq_does() -> None:

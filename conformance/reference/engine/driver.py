@@ -35,6 +35,20 @@ class Driver(Transfers):
             if qp.waits_on is None:
                 self.run(qp)
 
+    def post_batch(self, qp: QP, wrs: list[SendWR]) -> None:
+        """ibv_wr_complete(3): all or, if one is refused, none."""
+        for number, wr in enumerate(wrs):
+            try:
+                self.check_send(qp, wr)
+            except Refused:
+                for _ in range(number):
+                    qp.sq.pop()
+                qp.posted -= number
+                raise
+            self._append(qp, wr)
+        if qp.waits_on is None:
+            self.run(qp)
+
     def check_send(self, qp: QP, wr: SendWR) -> None:
         """What is checked before the device gets a send WR. Raises Refused."""
         if qp.state < abi.QPS_RTS:

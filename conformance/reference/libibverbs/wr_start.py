@@ -51,7 +51,7 @@ def wr_complete(qp: Any) -> int:
     batch = batches.pop(handle)
     if batch.refused:
         raise batch.refused
-    qps[handle].device.post_send(qps[handle], batch.wrs)
+    qps[handle].device.post_batch(qps[handle], batch.wrs)
     return 0
 
 
