@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Two connected queue pairs on the reference device, for tests of its semantics through stock pyverbs."""
 
+import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
-from pyverbs.cq import CQ, CQEX, CqInitAttrEx
+from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr, SrqInitAttrEx
 from pyverbs.wr import SGE, RecvWR, SendWR
@@ -28,10 +31,20 @@ SEND_OPS = {
 }
 
 
+def event_descriptors() -> set[int]:
+    """pyverbs 44 does not tell the descriptor of a channel."""
+    with os.scandir("/proc/self/fd") as entries:
+        links = [Path(entry.path) for entry in entries]
+        return {int(link.name) for link in links if link.is_symlink() and "eventfd" in os.readlink(link)}
+
+
 class Side:
     """One end: a queue pair, its CQ, and one MR of SIZE bytes with the given fill."""
 
     srq: Any = None
+    channel: Any
+    descriptor: int
+    """That of the channel."""
     window_type: int
     rkey: int
 
@@ -40,7 +53,14 @@ class Side:
         self.pair = pair
         self.context = context
         self.pd = enter(PD(context))
-        self.cq = enter(CQEX(context, CqInitAttrEx(cqe=64))) if pair.cq_ex else enter(CQ(context, 64))
+        if pair.events:
+            before = event_descriptors()
+            self.channel = enter(CompChannel(context))
+            (self.descriptor,) = event_descriptors() - before
+            os.set_blocking(self.descriptor, False)
+            self.cq = enter(CQ(context, 64, None, self.channel, 0))
+        else:
+            self.cq = enter(CQEX(context, CqInitAttrEx(cqe=64))) if pair.cq_ex else enter(CQ(context, 64))
         self.mr = enter(MR(self.pd, SIZE, ALL))
         self.mr.write(fill * SIZE, SIZE)
         if pair.transport == e.IBV_QPT_XRC_SEND:
@@ -69,12 +89,12 @@ class Side:
                 srq=self.srq,
                 cap=cap,
                 pd=self.pd,
-                sq_sig_all=0,
+                sq_sig_all=self.pair.sig_all,
                 comp_mask=mask,
                 send_ops_flags=ops,
             )
             return enter(QPEx(self.context, init, self._attr()))
-        init = QPInitAttr(transport, scq=self.cq, rcq=self.cq, srq=self.srq, cap=cap, sq_sig_all=0)
+        init = QPInitAttr(transport, scq=self.cq, rcq=self.cq, srq=self.srq, cap=cap, sq_sig_all=self.pair.sig_all)
         return enter(QP(self.pd, init, self._attr()))
 
     def _create_xrc(self) -> None:
@@ -145,6 +165,16 @@ class Side:
     def send(self, *arguments: Any, **named: Any) -> None:
         self.qp.post_send(self.wr(*arguments, **named))
 
+    def events(self) -> int:
+        """How many events wait on the channel; acknowledges them."""
+        for count in range(100):
+            try:
+                self.channel.get_cq_event(self.cq)
+            except PyverbsRDMAError:
+                return count
+            self.cq.ack_events(1)
+        raise AssertionError("events without end")
+
     def poll(self) -> Any:
         """The only completion there is, a WC."""
         polled = self.poll_all()
@@ -176,9 +206,12 @@ class Pair:
         cq_ex: bool = False,
         two_devices: bool = False,
         connect: bool = True,
+        events: bool = False,
+        sig_all: bool = False,
         **changes: int,
     ) -> None:
         self.transport, self.shared, self.extended, self.cq_ex = transport, shared, extended, cq_ex
+        self.events, self.sig_all = events, int(sig_all)
         self.stack = ExitStack()
         first = self.stack.enter_context(Context(name="ref0"))
         second = self.stack.enter_context(Context(name="ref1")) if two_devices else first

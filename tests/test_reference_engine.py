@@ -193,6 +193,18 @@ def test_an_operation_that_the_driver_should_have_refused_is_an_error_in_its_com
     assert statuses(left) == [(1, abi.WC_LOC_QP_OP_ERR)]
 
 
+@pytest.mark.parametrize(("length", "status"), [(256, abi.WC_SUCCESS), (257, abi.WC_LOC_LEN_ERR)])
+def test_inline_data_of_a_datagram_is_no_longer_than_the_mtu(length: int, status: int, context: Context) -> None:
+    left, _ = connected(context)
+    left.qp_type = abi.QPT_UD
+    left.device.ports[0].active_mtu = abi.MTU_1024 - 2
+    assert left.pd is not None
+    ah = left.device.create_ah(left.pd, left.attr["ah_attr"])
+    left.sq.append(SendWR(1, abi.WR_SEND, abi.SEND_SIGNALED, [], inline=bytes(length), ah=ah))
+    left.device.run(left)
+    assert statuses(left) == [(1, status)]
+
+
 @pytest.mark.parametrize("type", [abi.MW_TYPE_1, abi.MW_TYPE_2])
 def test_a_window_takes_no_key_of_another_one(type: int, context: Context) -> None:
     left, _ = connected(context)

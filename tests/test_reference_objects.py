@@ -2,21 +2,18 @@
 """Objects of the reference device: null MRs, windows, shared queues, events, limits, order of destruction."""
 
 import errno
-import os
-import select
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyverbs.cq import CQ, CompChannel
+from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.qp import QPAttr
 from pyverbs.srq import SrqAttr
-from pyverbs.wr import SGE, RecvWR, SendWR
+from pyverbs.wr import SGE, SendWR
 
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
@@ -233,38 +230,6 @@ def test_responder_says_that_a_peer_tried_a_bad_key() -> None:
         event = pair.right.context.get_async_event()
         assert event.event_type == e.IBV_EVENT_QP_ACCESS_ERR
         event.ack()
-
-
-def event_descriptors() -> set[int]:
-    """pyverbs 44 does not tell the descriptor of a channel."""
-    with os.scandir("/proc/self/fd") as entries:
-        links = [Path(entry.path) for entry in entries]
-        return {int(link.name) for link in links if link.is_symlink() and "eventfd" in os.readlink(link)}
-
-
-@pytest.mark.parametrize("solicited", [False, True])
-def test_channel_is_readable_once_for_each_request(solicited: bool) -> None:
-    with Pair(connect=False) as pair:
-        left, right = pair.left, pair.right
-        before = event_descriptors()
-        with CompChannel(right.context) as channel, CQ(right.context, 16, None, channel, 0) as cq:
-            (fd,) = event_descriptors() - before
-            init = QPInitAttr(e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_recv_wr=8, max_send_wr=8))
-            with QP(right.pd, init, QPAttr(port_num=1)) as qp:
-                left.qp.to_rts(left.path(right, qp.qp_num))
-                qp.to_rts(right.path(left, left.qp.qp_num))
-                for _ in range(3):
-                    qp.post_recv(RecvWR(num_sge=1, sg=[right.sge()]))
-                waiting = select.poll()
-                waiting.register(fd, select.POLLIN)
-                cq.req_notify(solicited)
-                left.send(e.IBV_WR_SEND, left.sge())
-                assert bool(waiting.poll(0)) is not solicited
-                left.send(e.IBV_WR_SEND, left.sge(), flags=e.IBV_SEND_SIGNALED | e.IBV_SEND_SOLICITED)
-                assert waiting.poll(0)
-                channel.get_cq_event(cq)
-                cq.ack_events(1)
-                assert not waiting.poll(0)
 
 
 def test_limits_of_the_device_are_kept() -> None:

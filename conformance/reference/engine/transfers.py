@@ -132,6 +132,7 @@ class Transfers(QueuePairs):
     def outgoing(self, qp: QP, wr: SendWR) -> Payload:
         """The message of a SEND or RDMA WRITE, gathered."""
         if wr.inline is not None:
+            self.check_length(qp, wr, len(wr.inline))
             return Payload(wr.inline)
         assert qp.pd is not None
         length = 0
