@@ -14,7 +14,17 @@ from conformance.reference.engine import abi, grh, states
 from conformance.reference.engine.device import Device, Fabric
 from conformance.reference.engine.errors import Refused
 from conformance.reference.engine.memory import Gap, MemoryFault, Payload, Piece, Zeros
-from conformance.reference.engine.objects import GID, QP, SGE, AddressVector, Capabilities, Context, RecvWR, SendWR
+from conformance.reference.engine.objects import (
+    GID,
+    QP,
+    SGE,
+    SIZE_MAX,
+    AddressVector,
+    Capabilities,
+    Context,
+    RecvWR,
+    SendWR,
+)
 from conformance.reference.faults import FAULTS
 from conformance.reference.variants import VARIANTS
 from conformance.verbs.names import e
@@ -50,6 +60,25 @@ def context() -> Iterator[Context]:
     opened = device.open()
     yield opened
     device.close(opened)
+
+
+def connected(context: Context) -> tuple[QP, QP]:
+    """Two RC queue pairs of one CQ and PD, as ibv_modify_qp leaves them."""
+    device = context.device
+    pd, cq = device.alloc_pd(context), device.create_cq(context, 8, None, False)
+    left, right = (
+        device.create_qp(context, pd, abi.QPT_RC, Capabilities(1, 1, 1, 1), cq, cq, None, None, False) for _ in range(2)
+    )
+    to_itself = AddressVector(port_num=1, is_global=1, dgid=device.ports[0].gids[0].raw)
+    for qp, peer in ((left, right), (right, left)):
+        qp.attr |= {"port_num": 1, "ah_attr": to_itself, "dest_qp_num": peer.qp_num, "qp_state": abi.QPS_RTS}
+        qp.state = abi.QPS_RTS
+    return left, right
+
+
+def statuses(qp: QP) -> list[tuple[int, int]]:
+    assert qp.send_cq is not None
+    return [(cqe.wr_id, cqe.status) for cqe in qp.send_cq.entries]
 
 
 PIECES = st.one_of(st.binary(max_size=20), st.integers(0, 20).map(Zeros))
@@ -130,6 +159,73 @@ def test_zero_based_mr_counts_from_zero(context: Context) -> None:
     assert (mr.virtual(8), mr.covers(0, 64), mr.covers(0x10040, 1)) == (0x10048, True, False)
 
 
+def test_on_demand_memory_may_be_there_later(context: Context) -> None:
+    left, right = connected(context)
+    assert left.pd is not None
+    device, memory = left.device, left.device.memory
+    on_demand = abi.ACCESS_LOCAL_WRITE | abi.ACCESS_ON_DEMAND
+    partly = device.reg_mr(left.pd, 0x10000, 1 << 20, 0x10000, on_demand)
+    implicit = device.reg_mr(left.pd, 0, SIZE_MAX, 0, on_demand)
+    memory.write(0x10000, b"on demand")
+    right.rq.entries.append(RecvWR(1, [SGE(0x10100, 9, implicit.lkey)]))
+    left.sq.append(SendWR(2, abi.WR_SEND, abi.SEND_SIGNALED, [SGE(0x10000, 9, partly.lkey)]))
+    left.device.run(left)
+    assert memory.read(0x10100, 9) == b"on demand"
+    left.sq.append(SendWR(3, abi.WR_SEND, abi.SEND_SIGNALED, [SGE(0x20000, 9, partly.lkey)]))
+    left.device.run(left)
+    assert statuses(left) == [(1, abi.WC_SUCCESS), (2, abi.WC_SUCCESS), (3, abi.WC_LOC_PROT_ERR)]
+
+
+def test_a_device_without_on_demand_paging_refuses_it(context: Context) -> None:
+    context.device.attr.odp_general_caps = 0
+    pd = context.device.alloc_pd(context)
+    with pytest.raises(Refused) as refused:
+        context.device.reg_mr(pd, 0x10000, 64, 0x10000, abi.ACCESS_ON_DEMAND)
+    assert refused.value.errno == errno.EOPNOTSUPP
+
+
+@pytest.mark.parametrize(
+    ("advice", "flags", "where", "number"),
+    [
+        (abi.ADVICE_PREFETCH, 0, (0x10000, 64), 0),
+        (abi.ADVICE_PREFETCH, abi.ADVISE_FLUSH, (0x10000, 64), 0),
+        (abi.ADVICE_PREFETCH, 0, (0x20000, 64), 0),  # without flush it may not be known yet
+        (abi.ADVICE_PREFETCH, abi.ADVISE_FLUSH, (0x1FFF0, 64), errno.EFAULT),
+        (abi.ADVICE_PREFETCH_NO_FAULT, abi.ADVISE_FLUSH, (0x1FFF0, 64), 0),
+        (abi.ADVICE_PREFETCH, 0, (0x10000, 1 << 21), errno.EFAULT),
+        (abi.ADVICE_PREFETCH_WRITE, 0, (0x10000, 64), errno.EPERM),
+        (abi.ADVICE_PREFETCH, 2, (0x10000, 64), errno.EINVAL),
+        (3, 0, (0x10000, 64), errno.EOPNOTSUPP),
+    ],
+)
+def test_advice_is_checked(advice: int, flags: int, where: tuple[int, int], number: int, context: Context) -> None:
+    device = context.device
+    pd = device.alloc_pd(context)
+    mr = device.reg_mr(pd, 0x10000, 1 << 20, 0x10000, abi.ACCESS_ON_DEMAND)
+    found = 0
+    try:
+        device.advise_mr(pd, advice, flags, [SGE(*where, mr.lkey)])
+    except Refused as refused:
+        found = refused.errno
+    assert found == number
+
+
+@pytest.mark.parametrize(
+    ("key", "number"), [("of no MR", errno.EFAULT), ("of another PD", errno.EPERM), ("pinned", errno.EINVAL)]
+)
+def test_advice_is_for_on_demand_memory_of_the_pd(key: str, number: int, context: Context) -> None:
+    device = context.device
+    pd, other = device.alloc_pd(context), device.alloc_pd(context)
+    lkeys = {
+        "of no MR": 0x5A5A5A,
+        "of another PD": device.reg_mr(other, 0x10000, 64, 0x10000, abi.ACCESS_ON_DEMAND).lkey,
+        "pinned": device.reg_mr(pd, 0x10000, 64, 0x10000, 0).lkey,
+    }
+    with pytest.raises(Refused) as refused:
+        device.advise_mr(pd, abi.ADVICE_PREFETCH, 0, [SGE(0x10000, 64, lkeys[key])])
+    assert refused.value.errno == number
+
+
 def test_closing_a_context_destroys_what_is_left_on_it() -> None:
     device = Device(0, Fabric(), Array())
     context = device.open()
@@ -149,25 +245,6 @@ def test_cq_that_overruns_says_so_once(context: Context) -> None:
     assert context.events.get() == (abi.EVENT_CQ_ERR, cq)
     with pytest.raises(Refused):
         device.poll_cq(cq, 1)
-
-
-def connected(context: Context) -> tuple[QP, QP]:
-    """Two RC queue pairs of one CQ and PD, as ibv_modify_qp leaves them."""
-    device = context.device
-    pd, cq = device.alloc_pd(context), device.create_cq(context, 8, None, False)
-    left, right = (
-        device.create_qp(context, pd, abi.QPT_RC, Capabilities(1, 1, 1, 1), cq, cq, None, None, False) for _ in range(2)
-    )
-    to_itself = AddressVector(port_num=1, is_global=1, dgid=device.ports[0].gids[0].raw)
-    for qp, peer in ((left, right), (right, left)):
-        qp.attr |= {"port_num": 1, "ah_attr": to_itself, "dest_qp_num": peer.qp_num, "qp_state": abi.QPS_RTS}
-        qp.state = abi.QPS_RTS
-    return left, right
-
-
-def statuses(qp: QP) -> list[tuple[int, int]]:
-    assert qp.send_cq is not None
-    return [(cqe.wr_id, cqe.status) for cqe in qp.send_cq.entries]
 
 
 def test_a_face_with_a_real_driver_puts_work_requests_into_the_queues_itself(context: Context) -> None:

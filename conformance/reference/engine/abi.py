@@ -160,6 +160,22 @@ DEVICE_MEM_MGT_EXTENSIONS = 1 << 21
 DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23
 DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24
 
+# enum ibv_odp_general_caps, ibv_odp_transport_cap_bits
+ODP_SUPPORT = 1 << 0
+ODP_SUPPORT_IMPLICIT = 1 << 1
+ODP_SUPPORT_SEND = 1 << 0
+ODP_SUPPORT_RECV = 1 << 1
+ODP_SUPPORT_WRITE = 1 << 2
+ODP_SUPPORT_READ = 1 << 3
+ODP_SUPPORT_ATOMIC = 1 << 4
+ODP_SUPPORT_SRQ_RECV = 1 << 5
+
+# enum ib_uverbs_advise_mr_advice, ib_uverbs_advise_mr_flag
+ADVICE_PREFETCH = 0
+ADVICE_PREFETCH_WRITE = 1
+ADVICE_PREFETCH_NO_FAULT = 2
+ADVISE_FLUSH = 1 << 0
+
 # enum ibv_create_cq_wc_flags: those of the IBTA completion, and the time stamps
 WC_EX_STANDARD = 0x7F
 WC_EX_WITH_COMPLETION_TIMESTAMP = 1 << 7

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from . import abi
 from .objects import GID
 
+_ODP_UD = abi.ODP_SUPPORT_SEND | abi.ODP_SUPPORT_RECV | abi.ODP_SUPPORT_SRQ_RECV
+_ODP_UC = _ODP_UD | abi.ODP_SUPPORT_WRITE
+_ODP_RC = _ODP_UC | abi.ODP_SUPPORT_READ | abi.ODP_SUPPORT_ATOMIC
+
 
 @dataclass
 class DeviceAttributes:
@@ -50,6 +54,11 @@ class DeviceAttributes:
     max_pkeys: int = 1
     local_ca_ack_delay: int = 15
     phys_port_cnt: int = 1
+    odp_general_caps: int = abi.ODP_SUPPORT | abi.ODP_SUPPORT_IMPLICIT
+    rc_odp_caps: int = _ODP_RC
+    uc_odp_caps: int = _ODP_UC
+    ud_odp_caps: int = _ODP_UD
+    xrc_odp_caps: int = _ODP_RC
     max_inline_data: int = 512
     """Bytes; no field of the struct, but a limit like the others."""
 

@@ -9,7 +9,7 @@ from . import abi
 from .base import Base
 from .errors import Nak, Refused, WorkError
 from .memory import MemoryFault
-from .objects import MR, MW, PD, QP, SIZE_MAX, Context, Segment, Transfer
+from .objects import MR, MW, PD, QP, SGE, SIZE_MAX, Context, Segment, Transfer
 
 _REMOTE_CHANGES = abi.ACCESS_REMOTE_WRITE | abi.ACCESS_REMOTE_ATOMIC
 # Local access has no meaning for a window; programs set it and devices ignore it.
@@ -20,6 +20,7 @@ _WINDOW_ACCESS = (
     | abi.ACCESS_REMOTE_ATOMIC
     | abi.ACCESS_ZERO_BASED
 )
+_ADVICES = (abi.ADVICE_PREFETCH, abi.ADVICE_PREFETCH_WRITE, abi.ADVICE_PREFETCH_NO_FAULT)
 
 
 class Keys(Base):
@@ -80,15 +81,40 @@ class Keys(Base):
             raise Refused(errno.EINVAL, f"unknown access flags in {access:#x}")
         if access & _REMOTE_CHANGES and not access & abi.ACCESS_LOCAL_WRITE:
             raise Refused(errno.EINVAL, "remote write or atomic access needs local write access")
-        if access & abi.ACCESS_ON_DEMAND:
-            raise Refused(errno.EOPNOTSUPP, "no on-demand paging")
         if not 0 < length <= self.attr.max_mr_size or addr + length > SIZE_MAX:
             raise Refused(errno.EINVAL, f"length {length}")
+        if not access & abi.ACCESS_ON_DEMAND:
+            self.check_memory(addr, length)
+        elif not self.attr.odp_general_caps & abi.ODP_SUPPORT:
+            raise Refused(errno.EOPNOTSUPP, "no on-demand paging")
+
+    def check_memory(self, addr: int, length: int) -> None:
         try:
             self.memory.read(addr, 1)
             self.memory.read(addr + length - 1, 1)
         except MemoryFault as fault:
             raise Refused(errno.EFAULT, f"no memory at {addr:#x}") from fault
+
+    def advise_mr(self, pd: PD, advice: int, flags: int, sges: list[SGE]) -> None:
+        """ibv_advise_mr(3). Memory is looked up when it is used, so there is nothing to bring in, only to check."""
+        if advice not in _ADVICES:
+            raise Refused(errno.EOPNOTSUPP, f"advice {advice}")
+        if flags & ~abi.ADVISE_FLUSH:
+            raise Refused(errno.EINVAL, f"flags {flags:#x}")
+        for addr, length, lkey in sges:
+            mr = self.lkeys.get(lkey)
+            if mr is None:
+                raise Refused(errno.EFAULT, f"lkey {lkey:#x} names no MR")
+            if mr.pd is not pd:
+                raise Refused(errno.EPERM, f"lkey {lkey:#x} is of another PD")
+            if not mr.access & abi.ACCESS_ON_DEMAND:
+                raise Refused(errno.EINVAL, f"lkey {lkey:#x} is not on demand")
+            if advice == abi.ADVICE_PREFETCH_WRITE and not mr.access & abi.ACCESS_LOCAL_WRITE:
+                raise Refused(errno.EPERM, f"lkey {lkey:#x} allows no writing")
+            if not mr.covers(addr, length):
+                raise Refused(errno.EFAULT, f"{length} bytes at {addr:#x} exceed the MR")
+            if length and flags & abi.ADVISE_FLUSH and advice != abi.ADVICE_PREFETCH_NO_FAULT:
+                self.check_memory(mr.virtual(addr), length)
 
     def alloc_null_mr(self, pd: PD) -> MR:
         """ibv_alloc_null_mr(3)."""

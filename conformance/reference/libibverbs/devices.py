@@ -123,6 +123,9 @@ def query_device_ex(pointer: Any, given: Any, struct: Any, size: int) -> int:
     whole.completion_timestamp_mask = SIZE_MAX
     whole.hca_core_clock = 1_000_000
     whole.device_cap_flags_ex = attr.device_cap_flags
+    whole.odp_caps.general_caps = attr.odp_general_caps
+    fill(whole.odp_caps.per_transport_caps, attr)
+    whole.xrc_odp_caps = attr.xrc_odp_caps
     if hasattr(whole, "phys_port_cnt_ex"):
         whole.phys_port_cnt_ex = attr.phys_port_cnt
     copy_out(struct, whole, size)

@@ -10,7 +10,7 @@ from ..engine.objects import MR, MW, PD, SendWR
 from . import c
 from .calls import verb
 from .devices import context_of
-from .structs import qps, structs
+from .structs import qps, sges_of, structs
 
 
 @verb
@@ -111,6 +111,13 @@ def ibv_dereg_mr(pointer: Any) -> int:
     mr: MR = structs.of(pointer)
     mr.pd.context.device.dereg_mr(mr)
     structs.drop(pointer)
+    return 0
+
+
+@verb
+def advise_mr(pointer: Any, advice: int, flags: int, array: Any, number: int) -> int:
+    pd = pd_of(pointer)
+    pd.context.device.advise_mr(pd, int(advice), flags, sges_of(array, number))
     return 0
 
 

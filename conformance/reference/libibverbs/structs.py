@@ -5,7 +5,7 @@ import errno
 from typing import Any
 
 from ..engine.errors import Refused
-from ..engine.objects import CQ, QP, SRQ
+from ..engine.objects import CQ, QP, SGE, SRQ
 from . import c
 
 # libibverbs and providers keep private data behind the public structs and may read it.
@@ -77,3 +77,11 @@ def copy_out(struct: Any, whole: Any, size: int) -> None:
     """Fill a caller's struct, which may be of an older or newer header than ours."""
     data = bytes(c.ffi.buffer(whole))
     c.ffi.memmove(struct, data[:size].ljust(size, b"\0"), size)
+
+
+def sges_of(array: Any, number: int) -> list[SGE]:
+    sges = []
+    for index in range(number):
+        sge = array[index]
+        sges.append(SGE(sge.addr, sge.length, sge.lkey))
+    return sges

@@ -9,18 +9,10 @@ from ..engine import abi
 from ..engine.device import Device
 from ..engine.errors import BadWorkRequest, Refused
 from ..engine.memory import MemoryFault
-from ..engine.objects import QP, SGE, RecvWR, SendWR
+from ..engine.objects import QP, RecvWR, SendWR
 from .calls import verb
 from .memory_regions import set_bind
-from .structs import qps, srqs, structs
-
-
-def sges_of(array: Any, number: int) -> list[SGE]:
-    sges = []
-    for index in range(number):
-        sge = array[index]
-        sges.append(SGE(sge.addr, sge.length, sge.lkey))
-    return sges
+from .structs import qps, sges_of, srqs, structs
 
 
 def _nth(wr: Any, index: int) -> Any:

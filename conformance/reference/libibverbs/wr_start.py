@@ -13,8 +13,8 @@ from ..engine.objects import SGE, SendWR
 from . import c
 from .calls import verb
 from .memory_regions import set_bind
-from .structs import qps, structs
-from .work_requests import inline_data, sges_of
+from .structs import qps, sges_of, structs
+from .work_requests import inline_data
 
 
 @dataclass
