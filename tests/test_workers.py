@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.report.document import load
 from tests.suite import SuiteRun, run_suite
 
 FATAL = "rc-write-n64-remote-rq-post_send-poll_cq"
@@ -77,3 +78,34 @@ def test_a_hang_in_one_process_ends_with_the_stack(tmp_path: Path) -> None:
     run = run_fatal(tmp_path, "hang", "-n0")
     assert run.status == -14
     assert "/verbs/executor.py" in run.output
+
+
+def run_vanishing(folder: Path, what: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> SuiteRun:
+    """It is gone when a worker looks, and was there when the controller looked."""
+    monkeypatch.setenv("VANISHES", what)
+    providers = folder / "providers.yaml"
+    providers.write_text("providers:\n  lab: {driver: reference, null_mr: required}\n")
+    options = ("-p", "tests.vanishing", "--reference", f"--providers={providers}", f"--reports={folder}", "-n2")
+    return run_suite(*options, *arguments, checks=("conformance/checks/test_key.py",))
+
+
+def test_a_worker_that_fails_at_its_start_ends_the_run_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with --providers=<(cat FILE), which only the controller can read."""
+    run = run_vanishing(tmp_path, "file", monkeypatch)
+    assert re.search(
+        rf"worker gw\d failed at its start: {tmp_path}/providers.yaml: cannot be read: No such", run.output
+    )
+    assert run.status == pytest.ExitCode.INTERRUPTED
+    (written,) = load(tmp_path / "results.json").runs
+    assert (written.interrupted, written.results) == (True, ())
+
+
+def test_workers_that_see_different_devices_end_the_run_with_the_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_vanishing(tmp_path, "device", monkeypatch, "--reference-devices=2")
+    assert "Different tests were collected between gw" in run.output
+    assert "test_its_rkey_is_not_that_of_a_live_mr[ref1/1]" in run.output
+    assert run.status == 1

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ DEADLY = "null_mr_deadly"
 """Key of the scenarios that ended a process in this run: (target, scenario, how)."""
 MAX_CRASHES = 64
 """Workers replaced in one run; xdist's own limit is four for each."""
+GONE_WITHIN = 5
+"""Seconds from the end of what connects a process to us until it is gone; it is so at once."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,6 +71,7 @@ class Controller:
         self._crashed: list[pytest.TestReport] = []
         self._deadly: dict[tuple[str, str], str] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="null-mr-"))
+        self._started: set[str] = set()
         self._death = Death(Step(), "", ())
 
     def pytest_configure_node(self, node: Any) -> None:
@@ -75,12 +79,23 @@ class Controller:
             node.workerinput[FOLDER] = str(self._folder)
         node.workerinput[DEADLY] = [(*scenario, how) for scenario, how in self._deadly.items()]
 
+    def pytest_xdist_node_collection_finished(self, node: Any) -> None:
+        self._started.add(node.gateway.id)
+
+    @pytest.hookimpl(tryfirst=True)  # before xdist shows the traceback of what is told here in words
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        if error:
-            step, frames = last_step(self._folder / f"{node.gateway.id}.journal")
-            self._death = Death(step, _ending(node), frames)
-            if step.scenario:
-                self._deadly[step.target, step.scenario] = in_words(self._death)
+        """Why it went. One that fails before it has any check would fail again: that ends the run."""
+        if not error:
+            return
+        code = _exit_code(node)
+        if node.gateway.id not in self._started:
+            reason = _last_words(str(error)) if code is None else _ending(code, "")
+            pytest.exit(f"worker {node.gateway.id} failed at its start: {reason}", pytest.ExitCode.INTERRUPTED)
+        step, frames = last_step(self._folder / f"{node.gateway.id}.journal")
+        left = f"its worker left the run: {_last_words(str(error))}"
+        self._death = Death(step, left if code is None else _ending(code, "inside a verbs call"), frames)
+        if step.scenario:
+            self._deadly[step.target, step.scenario] = in_words(self._death)
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         if self._death.step.nodeid == crashitem:  # else it died before its first check, or between two
@@ -101,16 +116,29 @@ class Controller:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _ending(node: Any) -> str:
+def _exit_code(node: Any) -> int | None:
+    """That of a worker's process, negative for a signal; None if it is still there, or on another host."""
     # execnet has no public way to the process of a gateway; one on another host has none here.
     process = getattr(getattr(node.gateway, "_io", None), "popen", None)
-    code = process.wait() if process is not None else None
-    if code is None or code >= 0:
-        return f"the process ended in the middle of the check (exit status {code})"
+    try:
+        return None if process is None else int(process.wait(GONE_WITHIN))
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _ending(code: int, where: str) -> str:
+    if code >= 0:
+        return f"the process ended {where or 'early'} (exit status {code})"
     name = signal.Signals(-code).name
     if -code == signal.SIGALRM:
         return "a verbs call did not return in time; the process was ended (SIGALRM)"
-    return f"the process died of {name} inside a verbs call"
+    return f"the process died of {name} {where}".rstrip()
+
+
+def _last_words(traceback: str) -> str:
+    """What an error says of which a worker sent the traceback."""
+    *_, said = re.split(r"^(?:\w+\.)*UsageError: ", traceback, flags=re.MULTILINE)
+    return said.strip() if said != traceback else traceback.strip().rpartition("\n")[2]
 
 
 class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -136,7 +164,10 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
     def add_node_collection(self, node: Any, collection: Any) -> None:
         super().add_node_collection(node, collection)
         if node not in self.registered_collections:
-            raise RuntimeError(f"worker {node.gateway.id} collected other checks than the one before it")
+            # It does not see what the one before it saw, such as a device that is gone. Let others finish what they know.
+            node.shutdown()
+            if all(other.shutting_down for other in self.nodes):
+                self.workqueue.clear()
 
     def remove_node(self, node: Any) -> str | None:
         """The check that killed the worker. xdist's own would give it to the next worker again."""
