@@ -164,7 +164,7 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
     def add_node_collection(self, node: Any, collection: Any) -> None:
         super().add_node_collection(node, collection)
         if node not in self.registered_collections:
-            # It does not see what the one before it saw, such as a device that is gone. Let others finish what they know.
+            # It does not see what the one before it saw: a device may be gone. Let others finish what they know.
             node.shutdown()
             if all(other.shutting_down for other in self.nodes):
                 self.workqueue.clear()
