@@ -232,7 +232,7 @@ class Scenario:
         """Makes the bytes of one scenario differ from those of the next."""
         return zlib.crc32(str(self).encode())
 
-    @property
+    @cached_property
     def link(self) -> LinkKind:
         return LinkKind(self.transport, self.queue, self.post, self.poll)
 

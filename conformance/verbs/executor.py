@@ -115,7 +115,8 @@ class Pending:
 
     def __init__(self, link: Link, jobs: Sequence[Job]) -> None:
         layouts = [plan(job.scenario) for job in jobs]
-        starts = {side: _starts([layout.size(side) for layout in layouts]) for side in Side}
+        sizes = {side: [layout.size(side) for layout in layouts] for side in Side}
+        starts = {side: _starts(of_side) for side, of_side in sizes.items()}
         names = {str(job.scenario) for job in jobs}
         self._name = names.pop() if len(names) == 1 else ""
         self._link = link
@@ -123,7 +124,7 @@ class Pending:
         self._wr_ids: set[int] = set()
         try:
             for side, end in link.ends.items():
-                self._arenas[side] = end.lend(starts[side][-1] + layouts[-1].size(side))
+                self._arenas[side] = end.lend(starts[side][-1] + sizes[side][-1])
             self._flights = [
                 self._prepare(job, layouts[index], {side: starts[side][index] for side in Side})
                 for index, job in enumerate(jobs)
