@@ -9,7 +9,7 @@ import pytest
 from conformance.__main__ import main
 from conformance.report import compare, document, html
 from conformance.report.compare import Kind
-from conformance.report.document import DocumentError, Report, report_of
+from conformance.report.document import DocumentError, NotRun, Report, report_of
 from conformance.report.merge import merge
 from conformance.results import Result
 from conformance.verdicts import Verdict
@@ -180,6 +180,12 @@ def test_targets_that_clash_get_the_label_of_their_run() -> None:
     merged = merge([report(result(), label="a"), report(result(FAIL), label="b")])
     assert [each.target for each in merged.results] == ["a:ref0/1", "b:ref0/1"]
     assert [each.id for each in merged.targets] == ["a:ref0/1", "b:ref0/1"]
+
+
+def test_what_a_run_did_not_run_gets_the_label_too() -> None:
+    one, two = (report(result(), label=label) for label in ("lab1", "lab2"))
+    two = replace(two, runs=(replace(two.runs[0], not_run=(NotRun("ref0/1", 3),)),))
+    assert [missing for each in merge([one, two]).runs for missing in each.not_run] == [NotRun("lab2:ref0/1", 3)]
 
 
 def test_labels_that_clash_are_numbered() -> None:

@@ -74,6 +74,29 @@ def test_devices_that_die_at_the_same_time_cost_one_check_each() -> None:
     assert run.status == 1
 
 
+def test_a_device_whose_processes_die_too_often_is_given_up_and_others_go_on(tmp_path: Path) -> None:
+    run = run_suite(
+        "--reference",
+        "--reference-devices=2",
+        "--reference-fault=tests.deadly:FirstDies",
+        "--max-worker-restart=1",
+        "-n2",
+        f"--reports={tmp_path}",
+        checks=("conformance/checks/test_key.py",),
+    )
+    verdicts = Counter((case.target, case.verdict) for case in run.cases)
+    assert verdicts == {("ref0/1", "FAIL"): 2, ("ref0/1", "BROKEN"): 9, ("ref1/1", "PASS"): 11}
+    for case in run.cases:
+        if case.verdict == "BROKEN":
+            assert "not run: ref0 is given up, because more than 1 processes died of its checks" in case.text
+            assert (
+                "the process died of SIGSEGV inside a verbs call (conformance/checks/test_key.py::test_its" in case.text
+            )
+    assert run.status == 1
+    (written,) = load(tmp_path / "results.json").runs
+    assert (written.interrupted, written.not_run, len(written.results)) == (False, (), 22)
+
+
 def test_a_hang_in_one_process_ends_with_the_stack(tmp_path: Path) -> None:
     run = run_fatal(tmp_path, "hang", "-n0")
     assert run.status == -14

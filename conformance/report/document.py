@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from conformance.results import Result
+from conformance.verdicts import Verdict
 
 FORMAT = "null-mr-conformance"
 VERSION = 1
@@ -146,6 +147,20 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
+class NotRun:
+    """Checks that were collected and came to no verdict, because the run ended early."""
+
+    __pydantic_config__ = _STRICT
+
+    target: str
+    checks: int
+    """how many"""
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.checks} checks were not run, because the run ended early"
+
+
+@dataclass(frozen=True)
 class Run:
     """What one host found."""
 
@@ -159,6 +174,15 @@ class Run:
     interrupted: bool
     """the run was stopped before its end: checks are missing"""
     results: tuple[Result, ...]
+    not_run: tuple[NotRun, ...] = ()
+    """what is missing, by target"""
+
+    @property
+    def all_results(self) -> Iterator[Result]:
+        """For reports that have no other place for it: with a BROKEN that stands for a target's missing checks."""
+        yield from self.results
+        for missing in self.not_run:
+            yield Result("::checks that were not run", "", missing.target, Verdict.BROKEN, f"=> {missing}")
 
 
 @dataclass(frozen=True)

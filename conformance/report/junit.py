@@ -41,7 +41,7 @@ def files(report: Report, name: str = "junit.xml", form: Form = WHOLE) -> dict[s
     if not form.per_target:
         return {name: render(report, form)}
     plain = PurePath(name)
-    targets = dict.fromkeys(result.target for result in report.results)
+    targets = dict.fromkeys(result.target for run in report.runs for result in run.all_results)
     return {
         f"{plain.stem}-{of_target(target)}{plain.suffix}": render(_of_target(report, target), form)
         for target in targets
@@ -57,7 +57,14 @@ def left_over(folder: Path, name: str = "junit.xml") -> set[Path]:
 
 
 def _of_target(report: Report, target: str) -> Report:
-    runs = (replace(run, results=tuple(r for r in run.results if r.target == target)) for run in report.runs)
+    runs = (
+        replace(
+            run,
+            results=tuple(result for result in run.results if result.target == target),
+            not_run=tuple(missing for missing in run.not_run if missing.target == target),
+        )
+        for run in report.runs
+    )
     return replace(report, runs=tuple(runs))
 
 
@@ -65,7 +72,7 @@ def render(report: Report, form: Form = WHOLE) -> str:
     root = ElementTree.Element("testsuites", name=_NAME)
     for run in report.runs:
         by_target: dict[str, list[Result]] = {}
-        for result in run.results:
+        for result in run.all_results:
             by_target.setdefault(result.target, []).append(result)
         for target, results in by_target.items():
             root.append(_suite(run, target, results, form))
@@ -133,7 +140,7 @@ def _case(result: Result, checks: str = "") -> ElementTree.Element:
     path, _, name = result.nodeid.partition("::")
     case = ElementTree.Element(
         "testcase",
-        classname=_xml(f"{result.target}.{result.clause}"),
+        classname=_xml(f"{result.target}.{result.clause}".rstrip(".")),
         name=_xml(name),
         file=_xml(path),
         time=f"{result.seconds:.4f}",

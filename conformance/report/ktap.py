@@ -11,8 +11,9 @@ from conformance.verdicts import Verdict
 
 def render(report: Report) -> str:
     by_target: dict[str, list[Result]] = {}
-    for result in report.results:
-        by_target.setdefault(result.target, []).append(result)
+    for run in report.runs:
+        for result in run.all_results:
+            by_target.setdefault(result.target, []).append(result)
     lines = ["KTAP version 1", f"1..{len(by_target)}"]
     for number, (target, results) in enumerate(by_target.items(), 1):
         lines += [f"  {line}" for line in _subtest(target, results)]

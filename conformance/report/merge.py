@@ -50,4 +50,5 @@ def _with_targets_apart(run: Run, clashing: set[str]) -> Run:
 
     targets = tuple(replace(target, id=name(target.id)) for target in about.targets)
     results = tuple(replace(result, target=name(result.target)) for result in run.results)
-    return replace(run, circumstances=replace(about, targets=targets), results=results)
+    not_run = tuple(replace(missing, target=name(missing.target)) for missing in run.not_run)
+    return replace(run, circumstances=replace(about, targets=targets), results=results, not_run=not_run)

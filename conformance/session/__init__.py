@@ -7,6 +7,7 @@ pytest_plugins = [
     "conformance.session.selection",
     "conformance.session.fixtures",
     "conformance.session.endings",
+    "conformance.session.giving_up",
     "conformance.session.workers",
     "conformance.session.kernel_log",
     "conformance.session.waivers",

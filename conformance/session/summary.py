@@ -7,8 +7,8 @@ from conformance import __version__
 from conformance.inventory import AnyTarget, BrokenTarget, Target
 from conformance.report import terminal
 from conformance.results import decided_nothing
-from conformance.session.recorder import recorder_of, review_of
-from conformance.session.run import inventory_of, machine_of, runs_checks
+from conformance.session.recorder import not_run_of, recorder_of, review_of
+from conformance.session.run import inventory_of, is_open, machine_of, runs_checks
 
 CONTROL = (
     "--control: ordinary memory in place of every null MR; this tries the suite's model on the device, "
@@ -45,7 +45,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     recorder = recorder_of(config)
     for problem in recorder.unwritten:
         terminalreporter.line(f"ERROR: {problem}; the verdict stands, but this report is missing", red=True)
-    if not recorder.results:
+    not_run = not_run_of(config) if is_open(config) and not config.option.collectonly else ()
+    if not recorder.results and not not_run:
         return
     terminalreporter.section("null MR conformance")
     for line in (
@@ -57,5 +58,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(line)
     terminalreporter.line("")
     terminalreporter.line(terminal.table(recorder.results))
+    for missing in not_run:
+        terminalreporter.line(f"NOT RUN {missing}", red=True)
     if decided_nothing(recorder.results):
         terminalreporter.line("No check came to a verdict on any device: this run says nothing, and is not green.")

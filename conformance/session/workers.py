@@ -21,6 +21,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from conformance.session.endings import die, in_words
+from conformance.session.giving_up import device_of
 from conformance.session.properties import CLAUSE, TARGET, drop
 from conformance.session.run import distributes, inventory_of, machine_of, runs_checks
 from conformance.watch import Death, Journal, Step, last_step, limit, tell_stack_of_hang, watch
@@ -29,8 +30,6 @@ FOLDER = "null_mr_journals"
 """Key of the journals' folder in what the controller sends to its workers."""
 DEADLY = "null_mr_deadly"
 """Key of the scenarios that ended a process in this run: (target, scenario, how)."""
-MAX_CRASHES = 64
-"""Workers replaced in one run; xdist's own limit is four for each."""
 GONE_WITHIN = 5
 """Seconds from the end of what connects a process to us until it is gone; it is so at once."""
 
@@ -41,8 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if not distributes(config):
         config.pluginmanager.register(Worker(config))
         return
-    if config.option.maxworkerrestart is None:
-        config.option.maxworkerrestart = str(MAX_CRASHES)
     config.pluginmanager.register(Controller(config))
 
 
@@ -145,8 +142,7 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
     """All checks of a device go to one worker; what a worker that died left over goes to the one in its place."""
 
     def _split_scope(self, nodeid: str) -> str:
-        device = re.search(r"\[([^/\]]+)/", nodeid)
-        return device[1] if device else nodeid
+        return device_of(nodeid) or nodeid
 
     def _reschedule(self, node: Any) -> None:
         """A worker in a dead one's place gets work when it has collected: what xdist hands it before is lost.
@@ -164,7 +160,7 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
     def add_node_collection(self, node: Any, collection: Any) -> None:
         super().add_node_collection(node, collection)
         if node not in self.registered_collections:
-            # It does not see what the one before it saw: a device may be gone. Let others finish what they know.
+            # It does not see what the one before it saw, such as a device that is gone. Others finish what they know.
             node.shutdown()
             if all(other.shutting_down for other in self.nodes):
                 self.workqueue.clear()
