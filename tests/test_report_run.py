@@ -23,6 +23,7 @@ from tests.made_up import GID, report, result, run
 from tests.suite import ROOT, run_suite
 
 FREE = ("conformance/checks/test_free.py",)
+READ = ("conformance/checks/test_read.py",)
 KEY = ("conformance/checks/test_key.py",)
 
 
@@ -141,6 +142,22 @@ def test_what_a_run_that_stops_early_did_not_run_is_counted_and_named_everywhere
     for text in (done.output, (tmp_path / "report.html").read_text(), "".join(junit_errors)):
         assert all(line in text for line in lines)
     assert "not ok 1 checks that were not run # ERROR ref1/1: 11 checks" in (tmp_path / "r.ktap").read_text()
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+def test_of_a_check_that_is_run_again_the_last_time_counts(workers: str, tmp_path: Path) -> None:
+    """With pytest-rerunfailures."""
+    fault, scenario = "--reference-fault=tests.flaky:WrongOnce", "--scenario=rc-write-n64-remote-rq-post_send-poll_cq"
+    arguments = ("--reference", fault, scenario, workers, f"--reports={tmp_path}")
+    once = run_suite(*arguments, checks=READ)
+    verdicts = [each.verdict for each in load(tmp_path / "results.json").results]
+    again = run_suite(*arguments, "--reruns=1", checks=READ)
+    results = list(load(tmp_path / "results.json").results)
+    assert verdicts.count(Verdict.FAIL) == once.status == 1
+    assert [each.verdict for each in results] == [Verdict.PASS] * len(verdicts)
+    assert len(list(ElementTree.parse(tmp_path / "junit.xml").iter("testcase"))) == len(verdicts)
+    assert "1 rerun" in again.output
+    assert again.status == 0
 
 
 def node(spec: dict[str, Any], circumstances: str = "") -> Any:

@@ -97,6 +97,21 @@ def test_a_device_whose_processes_die_too_often_is_given_up_and_others_go_on(tmp
     assert (written.interrupted, written.not_run, len(written.results)) == (False, (), 22)
 
 
+@pytest.mark.parametrize(("option", "crashes"), [("-x", 1), ("--maxfail=3", 3)])
+def test_crashes_count_as_failures_do(option: str, crashes: int) -> None:
+    run = run_suite(
+        "--reference",
+        "--reference-fault=tests.deadly:FirstDies",
+        option,
+        "-n1",
+        checks=("conformance/checks/test_key.py",),
+    )
+    assert run.counts() == {"FAIL": crashes}
+    assert f"stopping after {crashes} failures" in run.output
+    assert f"NOT RUN ref0/1: {11 - crashes} checks were not run" in run.output
+    assert run.status == pytest.ExitCode.INTERRUPTED
+
+
 def test_a_hang_in_one_process_ends_with_the_stack(tmp_path: Path) -> None:
     run = run_fatal(tmp_path, "hang", "-n0")
     assert run.status == -14

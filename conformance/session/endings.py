@@ -33,6 +33,13 @@ from conformance.verdicts import BrokenError, Failure, LackingError, Verdict, wo
 from conformance.watch import Death
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Nothing is left of an earlier time, where a check is run again (pytest-rerunfailures)."""
+    if clause_of(item) is not None:
+        item.user_properties[:] = [each for each in item.user_properties if each[0] in (CLAUSE, TARGET, SCENARIO)]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """What a device lacks skips the check, and so does another null MR that it does not give, but where that is what

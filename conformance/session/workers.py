@@ -97,17 +97,25 @@ class Controller:
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         if self._death.step.nodeid == crashitem:  # else it died before its first check, or between two
             die(report, self._config, self._death)
-            self._crashed.append(report)
+        self._crashed.append(report)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """JUnit XML takes a test's properties from the report of its teardown, which a crash leaves out."""
-        if report in self._crashed:
-            self._crashed.remove(report)
-            teardown = copy.copy(report)
-            teardown.when, teardown.outcome, teardown.longrepr = "teardown", "passed", None
-            drop(teardown)
-            self._config.hook.pytest_runtest_logreport(report=teardown)
+        """xdist leaves crashes out of what -x and --maxfail count; and JUnit XML takes a test's properties from the
+        report of its teardown, which a crash leaves out.
+        """
+        if report not in self._crashed:
+            return
+        self._crashed.remove(report)
+        if report.failed:  # and no waiver covers it
+            session = self._config.pluginmanager.getplugin("dsession")
+            session.countfailures += 1
+            if 0 < session.maxfail <= session.countfailures and not session.shouldstop:
+                session.shouldstop = f"stopping after {session.countfailures} failures"
+        teardown = copy.copy(report)
+        teardown.when, teardown.outcome, teardown.longrepr = "teardown", "passed", None
+        drop(teardown)
+        self._config.hook.pytest_runtest_logreport(report=teardown)
 
     def pytest_unconfigure(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
