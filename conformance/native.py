@@ -40,13 +40,23 @@ def extension(
     It is loaded with RTLD_GLOBAL | RTLD_NOW, so that the functions it defines come before those of libraries loaded
     later (dlopen(3)); `module.__file__` is the path of the shared object. Raises BuildError if it does not compile.
     """
-    unique = f"{name}_{_digest(name, cdef, source, *libraries, *cflags)}"
+    unique = _unique(name, cdef, source, libraries, cflags)
     if unique in sys.modules:
         return sys.modules[unique]
-    built = build_dir() / (unique + EXTENSION_SUFFIXES[0])
-    if not built.exists():
-        _compile(unique, cdef, source, libraries, cflags, built)
-    return _load(unique, built)
+    return _load(unique, built(name, cdef, source, libraries, cflags))
+
+
+def built(name: str, cdef: str, source: str, libraries: Sequence[str] = (), cflags: Sequence[str] = ("-O2",)) -> Path:
+    """The shared object that `extension` would load, compiled if the cache has none. Raises BuildError."""
+    unique = _unique(name, cdef, source, libraries, cflags)
+    path = build_dir() / (unique + EXTENSION_SUFFIXES[0])
+    if not path.exists():
+        _compile(unique, cdef, source, libraries, cflags, path)
+    return path
+
+
+def _unique(name: str, cdef: str, source: str, libraries: Sequence[str], cflags: Sequence[str]) -> str:
+    return f"{name}_{_digest(name, cdef, source, *libraries, *cflags)}"
 
 
 def cached_text(name: str, make: Callable[[], str], *key: str) -> str:

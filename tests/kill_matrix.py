@@ -52,6 +52,15 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "failed-alloc-breaks-pd",
         "failed-alloc-holds-pd",
     ),
+    "test_where_memory_runs_out_it_says_so_and_holds_nothing_back": (
+        "no-memory-errno-unset",
+        "no-memory-errno-wrong",
+        "no-memory-half-made",
+        "no-memory-holds-pd",
+        "no-memory-takes-mrs",
+        "no-memory-leaks-heap",
+        "no-memory-crash",
+    ),
     # read
     "test_what_is_gathered_arrives_as_zeros": ("reads-garbage", "small-sends-inlined", "zeros-written-in-lines"),
     "test_each_gathered_segment_gives_its_own_bytes": (
@@ -166,7 +175,7 @@ LINE_LENGTH = 120
 
 def on_fault(name: str) -> tuple[str, ...]:
     """Options for a run on the device with this fault."""
-    kind = "absent" if FAULTS[name].clause == "allocate/fails-cleanly" else "faults"
+    kind = "faults" if FAULTS[name].has_null_mrs else "absent"
     return f"--providers=tests/kill_matrix_{kind}.yaml", f"--reference-fault={name}"
 
 

@@ -14,7 +14,7 @@ from conformance.checks import test_free, test_key, test_misuse
 from conformance.checks.working import check_at_once
 from conformance.judging import CONTROL, Bench
 from conformance.scenarios import Operation, Scenario
-from conformance.verbs import machine
+from conformance.verbs import machine, resources
 from conformance.verbs.resources import Held
 from conformance.verdicts import BrokenError, Failure, LackingError
 from tests.rig import Calls, protection_error, refused, target, wrap
@@ -136,7 +136,7 @@ def test_what_a_loop_holds_back_is_told_by_its_kind(
         more = lost if rounds % 2 == 0 else Held(0, 0, None if lost.kernel is None else 0)
         return Held(1000 + more.heap, 10 + more.fds, None if more.kernel is None else 5 + more.kernel)
 
-    monkeypatch.setattr(test_free, "held", held)
+    monkeypatch.setattr(resources, "held", held)
     if words is None:
         loops(bench)
     else:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """ibv_dereg_mr frees a null MR, and nothing else."""
 
-import gc
 import random
 from itertools import product
-from statistics import median_low
 
 import pytest
 from pyverbs.mr import MR
@@ -18,7 +16,7 @@ from conformance.verbs import orphan
 from conformance.verbs.closing import close
 from conformance.verbs.memory import LOCAL_AND_REMOTE
 from conformance.verbs.null_mr import NullMR, NullMRError, errno_name
-from conformance.verbs.resources import held, kernel_mrs
+from conformance.verbs.resources import held_back, kernel_mrs
 from conformance.verdicts import BrokenError, Failure, LackingError
 
 ROUNDS, LOOP = 5, 256
@@ -29,8 +27,6 @@ ORDINARY = (
     tables.rc(Operation.RDMA_READ, (), [mem(64)]),
 )
 """What needs each key of ordinary MRs on both sides."""
-SMALLEST_LEAK = 16
-"""Bytes per null MR: malloc hands out no less."""
 
 
 @pytest.mark.clause("free/succeeds")
@@ -134,13 +130,10 @@ def test_a_process_that_dies_with_them_leaves_nothing(bench: Bench) -> None:
 
 @pytest.mark.clause("free/no-leak")
 def test_a_loop_of_alloc_and_free_holds_nothing_back(bench: Bench) -> None:
-    """The median of several rounds counts, as other parts of the process allocate and free too."""
-    device = bench.target.device.name
-    growth = []
     times = 0
-    for _ in range(ROUNDS):
-        gc.collect()  # garbage of other checks, freed in between, would hide a leak
-        before = held(device)
+
+    def loop() -> None:
+        nonlocal times
         for _ in range(LOOP):
             try:
                 close(NullMR(bench.pd))
@@ -149,18 +142,8 @@ def test_a_loop_of_alloc_and_free_holds_nothing_back(bench: Bench) -> None:
                     raise
                 bench.fail(f"after {times} times ibv_alloc_null_mr and ibv_dereg_mr: {error}")
             times += 1
-        gc.collect()
-        after = held(device)
-        growth.append((after.heap - before.heap, after.fds - before.fds, (after.kernel or 0) - (before.kernel or 0)))
-    heap, fds, kernel = (median_low(column) for column in zip(*growth, strict=True))
-    leaks = []
-    if heap >= LOOP * SMALLEST_LEAK:
-        leaks.append(f"{heap} bytes of C heap ({heap / LOOP:.0f} each)")
-    if fds > 0:
-        leaks.append(f"{fds} file descriptors")
-    if kernel > 0:
-        leaks.append(f"{kernel} kernel MRs")
-    if leaks:
+
+    if leaks := held_back(bench.target.device.name, loop, LOOP, ROUNDS):
         raise Failure(f"{bench.where}\n=> {LOOP} times ibv_alloc_null_mr and ibv_dereg_mr hold back {', '.join(leaks)}")
 
 

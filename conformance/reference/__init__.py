@@ -71,6 +71,11 @@ def _class_at(place: str) -> type[Device]:
     return found
 
 
+def loaded() -> tuple[int, tuple[str, ...], str | None] | None:
+    """What `load` was called with: devices, faults, variant; None if it was not."""
+    return _loaded
+
+
 def device_count() -> int:
     """How many devices are loaded; 0 if none is."""
     return _loaded[0] if _loaded is not None else 0

@@ -31,6 +31,13 @@ def load_reference(devices: int, faults: Sequence[str] = (), variant: str | None
     shim.forward_to(library)
 
 
+def simulated() -> tuple[int, tuple[str, ...], str | None] | None:
+    """What `load_reference` was called with in this process; None if its devices are real."""
+    from conformance import reference
+
+    return reference.loaded()
+
+
 def simulated_devices() -> int:
     """How many reference devices this process has."""
     from conformance import reference

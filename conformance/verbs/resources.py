@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What this process holds: C heap, file descriptors, kernel objects of an RDMA device."""
 
+import gc
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median_low
 
 from conformance.verbs import shim
+
+SMALLEST_LEAK = 16
+"""Bytes: malloc hands out no less."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,30 @@ class Held:
 
 def held(device: str) -> Held:
     return Held(shim.heap_in_use(), len(os.listdir("/proc/self/fd")), kernel_mrs(device))
+
+
+def held_back(device: str, work: Callable[[], None], times: int, rounds: int) -> list[str]:
+    """What `work`, which does a thing `times` times, holds back each time that it is called, in words.
+
+    The median of several rounds counts, as other parts of the process allocate and free too.
+    """
+    growth = []
+    for _ in range(rounds):
+        gc.collect()  # garbage of other work, freed in between, would hide a leak
+        before = held(device)
+        work()
+        gc.collect()
+        after = held(device)
+        growth.append((after.heap - before.heap, after.fds - before.fds, (after.kernel or 0) - (before.kernel or 0)))
+    heap, fds, kernel = map(median_low, zip(*growth))  # noqa: B905
+    words = []
+    if heap >= times * SMALLEST_LEAK:
+        words.append(f"{heap} bytes of C heap ({heap / times:.0f} each)")
+    if fds > 0:
+        words.append(f"{fds} file descriptors")
+    if kernel > 0:
+        words.append(f"{kernel} kernel MRs")
+    return words
 
 
 def kernel_mrs(device: str, pid: int | None = None) -> int | None:

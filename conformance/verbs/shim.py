@@ -87,9 +87,14 @@ static struct null_mr_call null_mr_disarm(void)
     return call;
 }
 
+/* There only where failing_alloc.py's library is preloaded. */
+void null_mr_before_call(void) __attribute__((weak));
+void null_mr_after_call(void) __attribute__((weak));
+
 static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
 {
     struct ibv_mr *mr;
+    int error;
 
     armed = 0;
     call.consumed = 1;
@@ -97,10 +102,15 @@ static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
         errno = call.error = EINVAL;
         return NULL;
     }
+    if (null_mr_before_call)
+        null_mr_before_call();
     errno = 0;
     mr = ibv_alloc_null_mr(pd);
+    error = errno;
+    if (null_mr_after_call)
+        null_mr_after_call();
     if (!mr) {
-        call.error = errno;
+        errno = call.error = error;
         return NULL;
     }
     call.same_pd = mr->pd == pd;

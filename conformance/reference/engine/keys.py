@@ -125,6 +125,10 @@ class Keys(Base):
             pd.users.add(mr)
         return self.remember(pd.context, mr)
 
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        """What ibv_alloc_null_mr does where the provider has no memory for struct ibv_mr."""
+        raise Refused(errno.ENOMEM, "no memory for struct ibv_mr")
+
     def new_null_mr(self, pd: PD) -> MR:
         return MR(pd, 0, SIZE_MAX, 0, 0, self.new_key(), self.new_key(), self.new_handle(), null=True)
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import signal
 import threading
 from typing import Any
 
@@ -472,6 +474,7 @@ class ErrnoUnset(Fault):
     """A device without null MRs returns NULL and leaves errno as it was."""
 
     clause = "allocate/fails-cleanly"
+    has_null_mrs = False
 
     def alloc_null_mr(self, pd: PD) -> MR:
         raise Refused(0, "no null MR")
@@ -481,6 +484,7 @@ class ErrnoNegative(Fault):
     """A device without null MRs sets errno to the kernel's -EOPNOTSUPP."""
 
     clause = "allocate/fails-cleanly"
+    has_null_mrs = False
 
     def alloc_null_mr(self, pd: PD) -> MR:
         raise Refused(-errno.EOPNOTSUPP, "no null MR")
@@ -490,6 +494,7 @@ class ErrnoWrongKind(Fault):
     """A device without null MRs says EINVAL, as if the caller had done something wrong."""
 
     clause = "allocate/fails-cleanly"
+    has_null_mrs = False
 
     def alloc_null_mr(self, pd: PD) -> MR:
         raise Refused(errno.EINVAL, "no null MR")
@@ -499,6 +504,7 @@ class FailedAllocBreaksPd(Fault):
     """A device without null MRs says so, after it has disabled the keys of the PD."""
 
     clause = "allocate/fails-cleanly"
+    has_null_mrs = False
 
     def alloc_null_mr(self, pd: PD) -> MR:
         self.lkeys = {key: mr for key, mr in self.lkeys.items() if mr.pd is not pd}
@@ -509,7 +515,83 @@ class FailedAllocHoldsPd(Fault):
     """A device without null MRs says so, but only after it took a reference to the PD."""
 
     clause = "allocate/fails-cleanly"
+    has_null_mrs = False
 
     def alloc_null_mr(self, pd: PD) -> MR:
         pd.users.add(super().new_null_mr(pd))
         raise Refused(errno.EOPNOTSUPP, "no null MR")
+
+
+class NoMemoryErrnoUnset(Fault):
+    """Where there is no memory for struct ibv_mr, ibv_alloc_null_mr returns NULL and leaves errno as it was."""
+
+    clause = "allocate/fails-cleanly"
+
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        raise Refused(0, "no memory")
+
+
+class NoMemoryErrnoWrong(Fault):
+    """Where there is no memory for struct ibv_mr, errno says EOPNOTSUPP, as if the device had no null MRs."""
+
+    clause = "allocate/fails-cleanly"
+
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        raise Refused(errno.EOPNOTSUPP, "no memory")
+
+
+class NoMemoryHalfMade(Fault):
+    """Where there is no memory for struct ibv_mr, the driver gives a spare one, in which it sets the lkey only."""
+
+    clause = "allocate/fails-cleanly"
+
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        mr = super().alloc_null_mr(pd)
+        mr.length = mr.rkey = mr.handle = 0
+        return mr
+
+
+class NoMemoryHoldsPd(Fault):
+    """The driver takes a reference to the PD, finds no memory for struct ibv_mr, and keeps the reference."""
+
+    clause = "allocate/fails-cleanly"
+
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        pd.users.add(super().new_null_mr(pd))
+        return super().null_mr_without_memory(pd)
+
+
+class NoMemoryTakesMrs(Fault):
+    """A null MR for which there was no memory keeps its place in a table of the device, which has 100."""
+
+    clause = "allocate/fails-cleanly"
+    taken = 0
+
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        self.taken += 1
+        return super().null_mr_without_memory(pd)
+
+    def alloc_null_mr(self, pd: PD) -> MR:
+        if self.taken >= 100:
+            raise Refused(errno.ENOSPC, "the table is full")
+        return super().alloc_null_mr(pd)
+
+
+class NoMemoryLeaksHeap(Fault):
+    """Where there is no memory for struct ibv_mr, the driver forgets to free what it took before."""
+
+    clause = "allocate/fails-cleanly"
+
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        ctypes.CDLL(None).malloc(ctypes.c_size_t(24))
+        return super().null_mr_without_memory(pd)
+
+
+class NoMemoryCrash(Fault):
+    """The driver writes to struct ibv_mr without asking if there was memory for it: a segmentation fault."""
+
+    clause = "allocate/fails-cleanly"
+
+    def null_mr_without_memory(self, pd: PD) -> MR:
+        signal.raise_signal(signal.SIGSEGV)
+        return super().null_mr_without_memory(pd)

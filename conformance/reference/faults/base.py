@@ -45,6 +45,8 @@ class Fault(Device):
     """the requirement that it breaks"""
     touches: tuple[str, ...] = ()
     """other requirements that a device which is wrong in this way cannot keep either"""
+    has_null_mrs = True
+    """or is it wrong in how it says that it has none? Then its entry in providers.yaml promises none"""
     breaks_ordinary = False
     """do transfers on ordinary memory fail too, so that other checks rightly find the rig broken?"""
     ends_process = False

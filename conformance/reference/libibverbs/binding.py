@@ -38,6 +38,8 @@ _DECLARATIONS = """
 struct reference_cq { struct ibv_cq_ex cq; struct ibv_wc wc; uint64_t timestamp; ...; };
 extern int reference_closed;
 int reference_hold(int signal);
+void *calloc(size_t count, size_t size);
+void free(void *memory);
 int memory_read(void *to, uint64_t from, size_t length);
 int memory_write(uint64_t to, const void *from, size_t length);
 int memory_zero(uint64_t to, size_t length);
@@ -49,6 +51,7 @@ void fill_cq(struct ibv_cq_ex *cq);
 _SOURCE = """
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>

@@ -2,6 +2,7 @@
 """Protection domains, memory regions, memory windows."""
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 from ..engine import abi
@@ -49,8 +50,17 @@ def ibv_dealloc_pd(pointer: Any) -> int:
     return 0
 
 
-def _mr_struct(pd: Any, mr: MR) -> Any:
-    struct = structs.make("struct ibv_mr", mr)
+def _mr_in(struct: Any, make: Callable[..., MR], *arguments: Any) -> MR:
+    """The MR that gets this struct, which is freed if there is none."""
+    try:
+        return make(*arguments)
+    except BaseException:
+        structs.free(struct)
+        raise
+
+
+def _mr_struct(pd: Any, mr: MR, struct: Any = None) -> Any:
+    struct = structs.make("struct ibv_mr", mr, struct)
     struct.context = pd.context if mr.names_context else c.ffi.NULL
     struct.pd = pd
     struct.addr = c.ffi.cast("void *", mr.addr)
@@ -63,8 +73,11 @@ def _mr_struct(pd: Any, mr: MR) -> Any:
 
 def _reg_mr(pointer: Any, addr: Any, length: int, iova: int, access: int) -> Any:
     pd = pd_of(pointer)
-    mr = pd.context.device.reg_mr(pd, int(c.ffi.cast("uintptr_t", addr)), length, iova, access)
-    return _mr_struct(pointer, mr)
+    struct = structs.allocate("struct ibv_mr")
+    if not struct:
+        raise Refused(errno.ENOMEM, "no memory for struct ibv_mr")
+    mr = _mr_in(struct, pd.context.device.reg_mr, pd, int(c.ffi.cast("uintptr_t", addr)), length, iova, access)
+    return _mr_struct(pointer, mr, struct)
 
 
 @verb
@@ -85,8 +98,12 @@ def ibv_reg_mr_iova2(pointer: Any, addr: Any, length: int, iova: int, access: in
 @verb
 def alloc_null_mr(pointer: Any) -> Any:
     pd = pd_of(pointer)
-    mr = pd.context.device.alloc_null_mr(pd)
-    return _mr_struct(pointer if mr.pd is pd else structs.struct(mr.pd), mr)
+    device = pd.context.device
+    struct = structs.allocate("struct ibv_mr")
+    if not struct:
+        return _mr_struct(pointer, device.null_mr_without_memory(pd))
+    mr = _mr_in(struct, device.alloc_null_mr, pd)
+    return _mr_struct(pointer if mr.pd is pd else structs.struct(mr.pd), mr, struct)
 
 
 @verb

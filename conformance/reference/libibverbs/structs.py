@@ -17,16 +17,21 @@ class Structs:
 
     def __init__(self) -> None:
         self._objects: dict[int, Any] = {}
-        self._owners: dict[int, Any] = {}
         self._structs: dict[Any, Any] = {}
 
-    def make(self, kind: str, item: Any) -> Any:
-        """A zeroed struct for an object, alive until `drop`."""
-        owner = c.ffi.new("char[]", c.ffi.sizeof(kind) + _PADDING)
-        struct = c.ffi.cast(f"{kind} *", owner)
-        address = int(c.ffi.cast("uintptr_t", owner))
-        self._objects[address] = item
-        self._owners[address] = owner
+    def allocate(self, kind: str) -> Any:
+        """A zeroed struct of the C library's memory, as a provider takes it; NULL if there is none."""
+        return c.ffi.cast(f"{kind} *", c.lib.calloc(1, c.ffi.sizeof(kind) + _PADDING))
+
+    def free(self, struct: Any) -> None:
+        c.lib.free(struct)
+
+    def make(self, kind: str, item: Any, struct: Any = None) -> Any:
+        """The struct of an object, alive until `drop`: the one given, else a new one. Refused if there is no memory."""
+        struct = struct or self.allocate(kind)
+        if not struct:
+            raise Refused(errno.ENOMEM, f"no memory for {kind}")
+        self._objects[int(c.ffi.cast("uintptr_t", struct))] = item
         self._structs.setdefault(item, struct)
         return struct
 
@@ -46,9 +51,9 @@ class Structs:
     def drop(self, pointer: Any) -> None:
         address = int(c.ffi.cast("uintptr_t", pointer))
         item = self._objects.pop(address)
-        del self._owners[address]
         if int(c.ffi.cast("uintptr_t", self._structs.get(item, c.ffi.NULL))) == address:
             del self._structs[item]
+        self.free(c.ffi.cast("void *", address))
 
 
 structs = Structs()
