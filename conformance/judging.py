@@ -7,6 +7,7 @@ import errno
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from conformance.capabilities import Capabilities
 from conformance.inventory import Target
 from conformance.outcome import Aspect, Finding, Run, describe
 from conformance.scenarios import (
@@ -25,7 +26,8 @@ from conformance.verbs.null_mr import NullMR
 from conformance.verbs.pair import Pair
 from conformance.verdicts import BrokenError, Failure, LackingError
 
-CONTROL_LENGTH = 64
+EDGES = (32, 64)
+"""Bytes up to which some devices carry the data of a message in its completion. Above these, the MTU is an edge."""
 UNRELIABLE_TRIES = 3
 REFUSED_REMOTELY = frozenset(
     {"IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_OP_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_INV_RD_REQ_ERR"}
@@ -33,16 +35,22 @@ REFUSED_REMOTELY = frozenset(
 """How a requester learns that its rkey was refused. IBTA 9.7.4.1.7 has the first; devices differ."""
 
 
-def control_scenario(kind: LinkKind, operation: Operation) -> Scenario:
-    """A work request on ordinary memory for an operation of a kind of link."""
-    length = ATOMIC_LENGTH if operation.is_atomic else CONTROL_LENGTH
+def control_of(scenario: Scenario, able: Capabilities) -> Scenario:
+    """What must pass before a scenario says anything: one work request on ordinary memory on its kind of link, of its
+    operation and of its class of size, whose longest message that is.
+    """
+    edges = (*EDGES, able.mtu, able.mtu + 1)
+    length = min(next((edge for edge in edges if scenario.length <= edge), edges[-1]), able.max_msg_sz)
+    kind, operation = scenario.link, scenario.operation
+    if operation.is_atomic:
+        length = ATOMIC_LENGTH
     header = GRH_LENGTH if kind.transport is Transport.UD else 0
     gather = (mem(length),) if operation.is_send or operation.is_write else ()
     scatter = () if operation is Operation.RDMA_WRITE else (mem(header + length),)
     return Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll)
 
 
-CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(CONTROL_LENGTH),), (mem(CONTROL_LENGTH),))
+CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(64),), (mem(64),))
 """Passes on every device that there is."""
 
 
@@ -57,21 +65,21 @@ class Bench(Pair):
         """`context`: an open pyverbs Context (None: one of its own)."""
         super().__init__(target, context)
         self.control_only = control_only
-        self._controls: dict[tuple[LinkKind, Operation], BrokenError | LackingError | None] = {}
+        self._controls: dict[Scenario, BrokenError | LackingError | None] = {}
 
     def sibling(self) -> Bench:
         """Another bench with a PD of its own on the same context."""
         return Bench(self.target, self.context)
 
-    def control(self, kind: LinkKind, *operations: Operation) -> None:
-        """Drive this kind of link with ordinary memory, once for each of these operations (none: all on offer).
+    def control(self, *scenarios: Scenario) -> None:
+        """Drive what these scenarios use with ordinary memory, once for each kind of link, operation and class of size.
 
         Raises BrokenError if that does not pass, UnsupportedError if the device has no such link.
         """
-        for operation in operations or self.offered(kind.transport):
-            if (kind, operation) not in self._controls:
-                self._controls[kind, operation] = self._try_control(control_scenario(kind, operation))
-            problem = self._controls[kind, operation]
+        for control in dict.fromkeys(control_of(scenario, self.able) for scenario in scenarios):
+            if control not in self._controls:
+                self._controls[control] = self._try_control(control)
+            problem = self._controls[control]
             if problem is not None:
                 raise problem.with_traceback(None)  # it would grow with each check that raises it again
 
@@ -85,12 +93,14 @@ class Bench(Pair):
         text = self.text(run, run.findings)
         return BrokenError(f"the control, ordinary memory only, does not pass\n{text}", scenario)
 
-    def passes_controls(self, kind: LinkKind) -> bool:
-        """Does the device have this kind of link, and do all its operations pass on ordinary memory?"""
+    def has_link(self, kind: LinkKind) -> bool:
+        """Does the device have this kind of link? One that only cannot be made now is one that it has."""
         try:
-            self.control(kind)
-        except (BrokenError, LackingError):
+            self.link(kind)
+        except LackingError:
             return False
+        except BrokenError:
+            pass
         return True
 
     def check(self, scenario: Scenario, *aspects: Aspect, null_mr: NullMR | None = None) -> None:
@@ -116,7 +126,7 @@ class Bench(Pair):
         """
         for scenario in scenarios:
             self._require(scenario)
-            self.control(scenario.link, scenario.operation)
+        self.control(*scenarios)
         if self.control_only:
             self._check_model(_on_ordinary_memory(scenarios), queue_pairs, chain)
             return

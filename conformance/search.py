@@ -28,13 +28,15 @@ from conformance.scenarios import (
     mem,
     total,
 )
-from conformance.verdicts import Failure, LackingError
+from conformance.verdicts import BrokenError, Failure, LackingError
 
 if TYPE_CHECKING:
     from conformance.judging import Bench
 
 LONGEST = 1 << 17
 """Bytes of one segment; the matrix has longer ones."""
+MOST_BROKEN = 8
+"""Work requests that are BROKEN, and none before that is not: there is no use in trying more."""
 
 Draw = Callable[[Capabilities, Sequence[LinkKind]], st.SearchStrategy[Scenario]]
 
@@ -46,18 +48,23 @@ class Search:
     examples: int
     seed: int
     is_known: Callable[[Scenario], bool]
+    tell: Callable[[str], None]
+    """is told what was left out"""
 
     def run(self, bench: "Bench", draw: Draw, *aspects: Aspect) -> None:
         """Check scenarios that `draw` makes. Raises the Failure of the smallest that fails; LackingError if the
-        target has no kind of link at all, or none that is not known.
+        target has no kind of link at all, or none that is not known. What does not pass on ordinary memory is left
+        out; BrokenError if nothing is left, or if what did pass does not any more.
         """
         able = capabilities(bench.target)
-        kinds = [kind for kind in link_kinds(able) if bench.passes_controls(kind)]
+        kinds = [kind for kind in link_kinds(able) if bench.has_link(kind)]
         if not kinds:
             raise LackingError(f"{bench.target.device.name} has no queue pair that can be connected")
 
         last: list[Failure] = []
-        tried = 0
+        passed: list[Scenario] = []
+        broken: dict[Scenario, BrokenError] = {}
+        lacking: list[LackingError] = []
 
         @settings(
             max_examples=self.examples,
@@ -71,12 +78,15 @@ class Search:
         @seed(self.seed)
         @given(draw(able, kinds))
         def check(scenario: Scenario) -> None:
-            nonlocal tried
-            if self.is_known(scenario):
+            if self.is_known(scenario) or scenario in broken or (len(broken) >= MOST_BROKEN and not passed):
                 return
-            tried += 1
             try:
                 bench.check(scenario, *aspects)
+                passed.append(scenario)
+            except BrokenError as error:
+                broken[scenario] = error
+            except LackingError as reason:  # a queue for long lists that cannot be had
+                lacking.append(reason)
             except Failure as failure:
                 last.append(Failure(f"{failure}\nfound by --search-seed={self.seed}", failure.scenario))
                 raise last[-1] from None
@@ -85,8 +95,18 @@ class Search:
             check()
         except Flaky:
             raise Failure(f"{last[-1]}\nIt was seen once, and not when it was run again.", last[-1].scenario) from None
-        if not tried:
-            raise LackingError("waivers cover every work request that was drawn")
+        if broken:
+            self._leave_out(bench, passed, broken)
+        elif not passed:
+            raise lacking[0] if lacking else LackingError("waivers cover every work request that was drawn")
+
+    def _leave_out(self, bench: "Bench", passed: list[Scenario], broken: dict[Scenario, BrokenError]) -> None:
+        """Say what a search left out, unless it is the rig that died, and not some work requests that are broken."""
+        first = next(iter(broken.values()))
+        if not passed:
+            raise first.with_traceback(None)
+        bench.check(passed[0])
+        self.tell(f"left out {len(broken)} of {len(passed) + len(broken)} work requests, which are BROKEN; {first}")
 
 
 def link_kinds(able: Capabilities) -> list[LinkKind]:

@@ -167,7 +167,7 @@ def test_what_is_wrong_alone_too_is_no_failure_of_several(bench: Bench, monkeypa
 def test_a_device_that_has_begun_to_refuse_everything_says_nothing_by_refusing_rereg(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.control(CONTROL.link)
+    bench.control(CONTROL)
     test_misuse.test_rereg_fails(bench, 0)
     wrap(monkeypatch, "check_send", refused(errno.EIO))
     with pytest.raises(BrokenError, match="ordinary memory does not pass any more"):

@@ -84,3 +84,23 @@ def test_a_waiver_of_checks_that_a_control_run_leaves_out_is_not_called_stale(tm
     variant = ("--reference-variant=no-null-mr",) if promise == "absent" else ()
     run = run_suite("--reference", *variant, "--control", "--search=0", "--conformance-strict", file)
     assert run.status == 0, run.output
+
+
+def test_an_operation_that_is_broken_on_ordinary_memory_breaks_only_the_checks_that_use_it(tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    file.write_text("providers: {a: {driver: reference, null_mr: required, environments: [{MLX5_CQE_SIZE: 128}]}}")
+    options = ("--reference", "--reference-fault=tests.unsound:SmallResultsWrong", "--search-seed=1")
+    run = run_suite(*options, f"--providers={file}", "-k", "key or misuse or found or come_back or (lkey and rc)")
+    assert run.clauses("FAIL") == set(), run.output
+    broken = {case.name for case in run.cases if case.verdict == "BROKEN"}
+    assert {case.clause for case in run.cases if case.name in broken} == {
+        "key/no-rkey",
+        "misuse/bind-harmless",
+        "read/zeros-after-write",
+        "allocate/lkey-valid",
+        "observe/lkey-as-rkey",
+    }
+    for name in broken:
+        assert re.search(r"read|cmp_swp|fetch_add|test_the_response", name), name
+    found = [case for case in run.cases if "can_be_found" in case.name]
+    assert [case.verdict for case in found] == 4 * ["PASS"]

@@ -178,7 +178,7 @@ def test_the_failure_names_the_one_and_what_was_in_flight_beside_it(bench: Bench
 
 
 def test_what_fails_at_once_on_ordinary_memory_too_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:
-    bench.control(SEND.link)
+    bench.control(SEND)
     at_once = Calls(protection_error, first=1)  # the second of two gather lists, and all after it
     patch("gather", at_once)
     with pytest.raises(BrokenError, match="the same work request fails on ordinary memory too"):
@@ -202,7 +202,7 @@ def test_what_an_unreliable_transport_loses_of_several_is_all_sent_again(
     bench: Bench, patch: Patch, transport: str
 ) -> None:
     scenarios = different(f"{transport}-{PATH}", 4)
-    bench.control(scenarios[0].link)
+    bench.control(*scenarios)
     lost = Calls(nothing, first=1, last=2)
     patch("deliver", lost)
     bench.check_at_once(scenarios, *Aspect)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from conformance.judging import Bench
+from conformance.capabilities import capabilities
+from conformance.judging import Bench, control_of
 from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
@@ -52,7 +53,7 @@ UNRELIABLE = [f"uc-send-n8-m8-{PATH}", f"uc-write-n8-remote-{PATH}", f"ud-send-n
 @pytest.mark.parametrize("id", UNRELIABLE)
 def test_what_an_unreliable_transport_loses_is_sent_again(bench: Bench, patch: Patch, id: str) -> None:
     scenario = Scenario.parse(id)
-    bench.control(scenario.link)
+    bench.control(scenario)
     lost = Calls(nothing, last=2)
     patch("deliver", lost)
     bench.check(scenario, *Aspect)
@@ -62,7 +63,7 @@ def test_what_an_unreliable_transport_loses_is_sent_again(bench: Bench, patch: P
 @pytest.mark.parametrize("id", [*UNRELIABLE, f"uc-send-m8-n8-{PATH}", f"uc-write_imm-n8-n8-{PATH}"])
 def test_what_has_arrived_is_not_sent_again(bench: Bench, patch: Patch, id: str) -> None:
     scenario = Scenario.parse(id)
-    bench.control(scenario.link)
+    bench.control(scenario)
     sent = Calls(nothing, last=0)
     patch("deliver", sent)
     bench.check(scenario, *Aspect)
@@ -72,14 +73,14 @@ def test_what_has_arrived_is_not_sent_again(bench: Bench, patch: Patch, id: str)
 @pytest.mark.parametrize("id", UNRELIABLE)
 def test_a_device_that_loses_it_each_time_is_wrong(bench: Bench, patch: Patch, id: str) -> None:
     scenario = Scenario.parse(id)
-    bench.control(scenario.link)
+    bench.control(scenario)
     patch("deliver", Calls(nothing, last=3))
     with pytest.raises(Failure, match="no completion within" if scenario.operation.is_send else "8 of 8 bytes wrong"):
         bench.check(scenario, *Aspect)
 
 
 def test_what_a_reliable_transport_loses_is_not_sent_again(bench: Bench, patch: Patch) -> None:
-    bench.control(SEND.link)
+    bench.control(SEND)
     patch("deliver", Calls(nothing, last=1))
     with pytest.raises(Failure, match="responder: no completion within"):
         bench.check(SEND)
@@ -87,7 +88,7 @@ def test_what_a_reliable_transport_loses_is_not_sent_again(bench: Bench, patch: 
 
 def test_a_wrong_completion_of_an_unreliable_message_is_not_taken_for_a_loss(bench: Bench, patch: Patch) -> None:
     scenario = Scenario.parse(UNRELIABLE[0])
-    bench.control(scenario.link)
+    bench.control(scenario)
     patch("read_null", Calls(protection_error, last=1))
     with pytest.raises(Failure, match="IBV_WC_LOC_PROT_ERR"):
         bench.check(scenario)
@@ -95,7 +96,7 @@ def test_a_wrong_completion_of_an_unreliable_message_is_not_taken_for_a_loss(ben
 
 def test_data_of_a_write_may_come_after_its_completion(patch: Patch) -> None:
     bench = Bench(target())
-    bench.control(WRITE.link)
+    bench.control(WRITE)
     patch("deliver", lambda method, *arguments: threading.Timer(0.02, method, arguments).start())
     bench.check(WRITE, *MEMORY)
     bench.close()
@@ -103,7 +104,7 @@ def test_data_of_a_write_may_come_after_its_completion(patch: Patch) -> None:
 
 def test_a_receive_may_complete_after_the_send(patch: Patch) -> None:
     bench = Bench(target())
-    bench.control(SEND.link)
+    bench.control(SEND)
 
     def complete(method: Callable[..., None], device: Device, cq: Any, cqe: Any, *rest: Any) -> None:
         seconds = 0.1 if cqe.opcode == abi.WC_RECV else 0
@@ -118,7 +119,7 @@ def test_a_receive_may_complete_after_the_send(patch: Patch) -> None:
 def test_the_wait_gets_shorter_once_several_completions_were_lost(
     bench: Bench, patch: Patch, scenario: Scenario
 ) -> None:
-    bench.control(scenario.link)
+    bench.control(scenario)
     assert bench.patience == TIMEOUT
     patch("complete", nothing)
     for _ in range(3):
@@ -130,7 +131,7 @@ def test_the_wait_gets_shorter_once_several_completions_were_lost(
 
 
 def test_a_completion_that_nobody_asked_for_is_found_on_the_responder_too(bench: Bench, patch: Patch) -> None:
-    bench.control(WRITE.link)
+    bench.control(WRITE)
     arena = bench.arenas[Side.RESPONDER]
     bench.link(WRITE.link).responder.post_recv(RecvWR(1 << 20, (SGE(arena.address, 8, arena.lkey),)))
 
@@ -233,12 +234,11 @@ def test_a_link_that_cannot_be_had_is_tried_once(
     for _ in range(2):
         with pytest.raises(kind):
             bench.check(SEND)
-        assert not bench.passes_controls(SEND.link)
     assert made.count == 1
 
 
 def test_what_fails_on_ordinary_memory_too_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:
-    bench.control(LONG.link)
+    bench.control(LONG)
     patch("gather", protection_error)
     with pytest.raises(BrokenError, match="the same work request fails on ordinary memory too") as broken:
         bench.check(LONG)
@@ -246,7 +246,7 @@ def test_what_fails_on_ordinary_memory_too_is_no_failure_of_the_null_mr(bench: B
 
 
 def test_a_failure_says_that_ordinary_memory_passes(bench: Bench, patch: Patch) -> None:
-    bench.control(LONG.link)
+    bench.control(LONG)
     patch("read_null", protection_error)
     with pytest.raises(Failure, match="control: the same work request on ordinary memory ends as it must"):
         bench.check(LONG)
@@ -254,7 +254,7 @@ def test_a_failure_says_that_ordinary_memory_passes(bench: Bench, patch: Patch) 
 
 def test_completions_of_others_come_after_the_own_one(bench: Bench, patch: Patch) -> None:
     """What a failure is about is shown first, and what came besides it after that."""
-    bench.control(SEND.link)
+    bench.control(SEND)
 
     def complete(method: Callable[..., None], device: Device, cq: Any, cqe: Any, *rest: Any) -> None:
         method(device, cq, replace(cqe, wr_id=1 << 40), *rest)
@@ -267,7 +267,7 @@ def test_completions_of_others_come_after_the_own_one(bench: Bench, patch: Patch
 
 
 def test_a_failure_shows_where_what_and_how_it_can_be_run_again(bench: Bench, patch: Patch) -> None:
-    bench.control(SEND.link)
+    bench.control(SEND)
     patch("read_null", lambda method, device, transfer, segment: b"\xa5" * segment.length)
     with pytest.raises(Failure) as failure:
         bench.check(SEND, *MEMORY)
@@ -282,7 +282,7 @@ def test_a_failure_shows_where_what_and_how_it_can_be_run_again(bench: Bench, pa
 
 
 def test_a_message_too_long_for_ordinary_memory_fails_without_that(bench: Bench, patch: Patch) -> None:
-    bench.control(SEND.link)
+    bench.control(SEND)
     patch("read_null", protection_error)
     long = replace(SEND, gather=(null(LONGEST_CONTROL + 1),), scatter=(null(LONGEST_CONTROL + 1),))
     with pytest.raises(Failure) as failure:
@@ -291,7 +291,7 @@ def test_a_message_too_long_for_ordinary_memory_fails_without_that(bench: Bench,
 
 
 def test_only_what_a_check_asks_about_fails_it(bench: Bench, patch: Patch) -> None:
-    bench.control(SEND.link)
+    bench.control(SEND)
     patch("read_null", lambda method, device, transfer, segment: b"\xa5" * segment.length)
     bench.check(SEND, Aspect.COMPLETION, Aspect.CANARY)
     with pytest.raises(Failure, match="0xa5, expected 0x00"):
@@ -340,7 +340,7 @@ def test_a_work_request_that_is_refused_names_the_verb_and_errno(
     bench: Bench, patch: Patch, post: str, verb: str
 ) -> None:
     scenario = Scenario.parse(f"rc-write-n8-remote-rq-{post}-poll_cq")
-    bench.control(scenario.link)
+    bench.control(scenario)
     patch("check_send", Calls(refused(errno.EINVAL), last=1))
     with pytest.raises(Failure, match=rf"{verb} refused it: errno 22 \(EINVAL"):
         bench.check(scenario)
@@ -348,7 +348,7 @@ def test_a_work_request_that_is_refused_names_the_verb_and_errno(
 
 def test_a_receive_that_is_refused_names_the_verb(bench: Bench, patch: Patch) -> None:
     scenario = Scenario.parse(f"rc-send-m8-n8-{PATH}")
-    bench.control(scenario.link)
+    bench.control(scenario)
     patch("post_recv", Calls(refused(errno.ENOMEM), last=1))
     with pytest.raises(Failure, match=r"ibv_post_recv refused it: errno 12 \(ENOMEM"):
         bench.check(scenario)
@@ -418,7 +418,7 @@ def test_a_rig_that_has_died_neither_refuses_a_key_nor_lets_it_through(
     bench: Bench, patch: Patch, scenario: Scenario, dying: str
 ) -> None:
     method, wrong, words = DYING[dying]
-    bench.control(scenario.link)
+    bench.control(scenario)
     patch(method, wrong)
     with pytest.raises(BrokenError, match=f"ordinary memory does not pass any more(?s:.*)Before that(?s:.*){words}"):
         bench.check_refused(scenario.on_ordinary_memory(), 0x1234, "by some key")
@@ -523,14 +523,47 @@ def test_the_transports_that_have_no_atomics_are_not_asked_for_them(bench: Bench
 
 def test_a_control_that_passes_on_one_kind_of_link_says_nothing_of_another(bench: Bench, patch: Patch) -> None:
     other = Scenario.parse(f"uc-send-n8-m8-{PATH}")
-    assert bench.passes_controls(SEND.link)
+    bench.control(SEND)
     patch("read_ordinary", protection_error)
-    assert bench.passes_controls(SEND.link)
-    assert not bench.passes_controls(other.link)
+    bench.control(SEND)
+    with pytest.raises(BrokenError):
+        bench.control(other)
+
+
+@pytest.mark.parametrize(
+    ("id", "control"),
+    [
+        (f"rc-send-n1-m1-{PATH}", f"rc-send-m32-m32-{PATH}"),
+        (f"rc-send-n32-2*m16-{PATH}", f"rc-send-m32-m32-{PATH}"),
+        (f"rc-write-n8+m25-remote-{PATH}", f"rc-write-m64-remote-{PATH}"),
+        (f"rc-read-remote-n64-{PATH}", f"rc-read-remote-m64-{PATH}"),
+        (f"rc-read-remote-n65-{PATH}", f"rc-read-remote-m1024-{PATH}"),
+        (f"ud-send-n1024-n1064-{PATH}", f"ud-send-m1024-m1064-{PATH}"),
+        (f"uc-write_imm-n1025-n1-{PATH}", f"uc-write_imm-m1025-m1025-{PATH}"),
+        ("xrc-send-n65536-m65536-srq-post_send-cq_ex", "xrc-send-m1025-m1025-srq-post_send-cq_ex"),
+        (f"rc-cmp_swp-remote-n8-{PATH}", f"rc-cmp_swp-remote-m8-{PATH}"),
+    ],
+)
+def test_the_control_is_on_the_same_side_of_each_size_at_which_devices_change_their_way(id: str, control: str) -> None:
+    assert str(control_of(Scenario.parse(id), capabilities(target()))) == control
+
+
+def test_the_control_is_no_longer_than_the_messages_that_the_port_takes() -> None:
+    short = capabilities(target(max_msg_sz=1000))
+    assert control_of(Scenario.parse(f"rc-send-n1000-m1000-{PATH}"), short).length == 1000
+
+
+def test_what_is_broken_on_ordinary_memory_is_broken_alone(bench: Bench, patch: Patch) -> None:
+    patch("read_remote", lambda method, *arguments: bytes(arguments[-1].length))
+    for broken in (READ, replace(READ, scatter=(null(64),))):
+        with pytest.raises(BrokenError, match="the control, ordinary memory only, does not pass"):
+            bench.check(broken)
+    bench.check(SEND)
+    bench.check(WRITE)
 
 
 def test_memory_that_cannot_be_registered_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:
-    bench.control(SEND.link)
+    bench.control(SEND)
     patch("reg_mr", refused(errno.ENOMEM))
     with pytest.raises(BrokenError, match=r"no MR of \d+ bytes: .*memlock"):
         bench.run(Scenario.parse(f"rc-send-m1048576-m1048576-{PATH}"))

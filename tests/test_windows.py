@@ -88,7 +88,7 @@ def test_a_bind_that_is_refused_at_once_names_the_verb(
 
 @MW_TYPES
 def test_a_window_that_opens_nothing_on_ordinary_memory_is_broken(bench: Bench, patch: Patch, mw_type: int) -> None:
-    bench.control(KIND)
+    bench.control(*windows.PEER.values())
 
     def find_remote(method: Callable[..., Any], device: Any, transfer: Any, rkey: int, *rest: Any) -> Any:
         if isinstance(device.rkeys.get(rkey), MW):
@@ -102,7 +102,7 @@ def test_a_window_that_opens_nothing_on_ordinary_memory_is_broken(bench: Bench, 
 
 @MW_TYPES
 def test_a_bind_that_does_not_complete_on_ordinary_memory_is_broken(bench: Bench, patch: Patch, mw_type: int) -> None:
-    bench.control(KIND)
+    bench.control(*windows.PEER.values())
     patch("complete", nothing)
     with pytest.raises(
         BrokenError, match=r"on ordinary memory: .*\n=> the bind was neither refused nor completed within"

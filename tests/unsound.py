@@ -4,11 +4,13 @@
 Nothing can be said of their null MRs: where a check meets what is wrong, the control must find it first.
 """
 
+import os
+
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak
-from conformance.reference.engine.memory import Piece, as_bytes
-from conformance.reference.engine.objects import MR, Segment, Transfer
+from conformance.reference.engine.memory import Payload, Piece, as_bytes
+from conformance.reference.engine.objects import MR, SGE, Segment, Transfer
 
 
 def _garbled(piece: Piece) -> bytes:
@@ -35,6 +37,17 @@ class LongGarbled(Garbled):
     """The same, but only in messages that are longer than those by which each kind of link is tried."""
 
     longer_than = 64
+
+
+class SmallResultsWrong(Device):
+    """With completions of 128 bytes, what those carry for the requester (READs of up to 64 bytes, atomics; RC) is taken
+    from the wrong place: libmlx5 before rdma-core 64."""
+
+    def scatter(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
+        carried = transfer.requester and transfer.length <= 64 and transfer.qp.qp_type == abi.QPT_RC
+        if carried and os.environ.get("MLX5_CQE_SIZE") == "128":
+            payload = Payload(b"\xcc" * transfer.length)
+        super().scatter(transfer, sges, payload)
 
 
 class NothingRemote(Device):

@@ -13,15 +13,14 @@ from pyverbs.pyverbs_error import PyverbsError
 
 from conformance.checks import tables
 from conformance.checks.working import check_at_once, require_working
-from conformance.judging import Bench
-from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Scenario, Side, Transport, mem, null
+from conformance.judging import CONTROL, Bench
+from conformance.scenarios import Operation, Scenario, Side, null
 from conformance.verbs import failing_alloc
 from conformance.verbs.closing import close
 from conformance.verbs.memory import LOCAL_AND_REMOTE
 from conformance.verbs.null_mr import NullMR, NullMRError, errno_name
 from conformance.verdicts import Failure, LackingError
 
-RC = LinkKind(Transport.RC, Queue.RQ, Post.POST_SEND, Poll.POLL_CQ)
 MANY = 64
 THREADS, ROUNDS = 4, 50
 
@@ -181,11 +180,11 @@ def test_where_there_is_none_errno_says_so_and_the_pd_stays_usable(bare_bench: B
         wanted = "EOPNOTSUPP" if bench.target.null_mr == "absent" else "a positive errno"
         raise Failure(f"{bench.where}\n=> ibv_alloc_null_mr returned NULL, {errno_name(number)}, expected {wanted}")
     fresh = bench.sibling()
-    fresh.control(RC)
+    fresh.control(CONTROL)
     for _ in range(3):
         with suppress(NullMRError):
             close(NullMR(fresh.pd))
-    run = fresh.run(tables.rc(Operation.SEND, [mem(64)], [mem(64)]))
+    run = fresh.run(CONTROL)
     if run.findings:
         raise Failure(f"after failed allocations, ordinary memory:\n{fresh.text(run, run.findings)}")
     _free(fresh)

@@ -76,7 +76,7 @@ def test_ordinary_mrs_go_on_working(bench: Bench) -> None:
 
 
 def _free_among_ordinary(bench: Bench) -> None:
-    bench.control(ORDINARY[0].link)
+    bench.control(*ORDINARY)
     arena = bench.arenas[Side.RESPONDER]
     first = NullMR(bench.pd)
     mr = MR(bench.pd, 4 * 4096, LOCAL_AND_REMOTE & bench.access, address=arena.address)

@@ -54,7 +54,7 @@ def among_ordinary(bench: Bench) -> Iterator[tuple[NullMR, tuple[int, ...]]]:
 @tables.over(remote_operations)
 def test_its_rkey_gives_a_peer_nothing(bench: Bench, scenario: Scenario) -> None:
     """At an address with live memory of the same PD: a device that translated it would find something there."""
-    bench.control(scenario.link)
+    bench.control(scenario)
     with among_ordinary(bench) as (null_mr, _):
         bench.check_refused(scenario, null_mr.rkey, "by the null MR's rkey")
 
@@ -63,7 +63,7 @@ def test_its_rkey_gives_a_peer_nothing(bench: Bench, scenario: Scenario) -> None
 @tables.over(remote_operations)
 def test_its_rkey_opens_no_address_at_all(bench: Bench, scenario: Scenario) -> None:
     """At address 0, where an MR that covers everything would begin."""
-    bench.control(scenario.link)
+    bench.control(scenario)
     with among_ordinary(bench) as (null_mr, _):
         bench.check_refused(scenario, null_mr.rkey, "by the null MR's rkey at address 0", address=0)
 

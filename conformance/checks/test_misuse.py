@@ -90,8 +90,9 @@ def test_bind_fails(bench: Bench, mw_type: int, length: int) -> None:
 @pytest.mark.parametrize("length", [0, *windows.LENGTHS], ids=str)
 @pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
 def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, length: int, key: str, peer: str) -> None:
-    with windows.bound(bench, mw_type, length) as window:
-        window.try_as_peer(windows.PEER[peer], key)
+    scenario = windows.PEER[peer]
+    with windows.bound(bench, mw_type, length, scenario) as window:
+        window.try_as_peer(scenario, key)
 
 
 @pytest.mark.clause("misuse/bind-harmless")

@@ -44,7 +44,7 @@ def test_fields_of_the_mr(bench: Bench, observe: Observe) -> None:
 @pytest.mark.clause("observe/lkey-as-rkey")
 @pytest.mark.parametrize("scenario", [WRITE, READ], ids=["write", "read"])
 def test_lkey_used_as_a_remote_key(bench: Bench, scenario: Scenario, observe: Observe) -> None:
-    bench.control(scenario.link)
+    bench.control(scenario)
     run = bench.run(scenario, rkey=bench.null_mr.lkey)
     observe(f"{scenario.operation.name} with the lkey as rkey: {ending(run)}")
 

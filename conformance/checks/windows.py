@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from conformance.scenarios import Operation, Scenario, Side, Transport, mem
 from conformance.verbs.closing import close
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
-from conformance.verbs.windows import ASKED, BEFORE, KIND, TYPES, bind
+from conformance.verbs.windows import ASKED, BEFORE, TYPES, bind
 from conformance.verdicts import BrokenError, Failure, LackingError
 
 SIZE_MAX = 2**64 - 1
@@ -57,13 +57,14 @@ class Window:
 
 
 @contextmanager
-def bound(bench: Bench, mw_type: int, length: int) -> Iterator[Window]:
-    """Try to bind a window on a null MR, at memory that a peer's READ and WRITE would go to.
+def bound(bench: Bench, mw_type: int, length: int, *peers: Scenario) -> Iterator[Window]:
+    """Try to bind a window on a null MR, at memory that a peer's READ and WRITE would go to. `peers`: what peers will
+    try on it.
 
     On one of its own, as a bind may spoil it. Raises what `control` does, which is run again after a refusal, and
     NullMRError.
     """
-    control(bench, mw_type)
+    control(bench, mw_type, peers)
     address = 0 if length == SIZE_MAX else bench.arenas[Side.RESPONDER].address
     null_mr = NullMR(bench.pd)
     try:
@@ -72,7 +73,7 @@ def bound(bench: Bench, mw_type: int, length: int) -> Iterator[Window]:
     finally:
         close(null_mr)
     if refused:  # which proves nothing on a rig that has begun to refuse everything
-        control(bench, mw_type)
+        control(bench, mw_type, peers)
 
 
 def _require(bench: Bench, mw_type: int) -> None:
@@ -81,13 +82,13 @@ def _require(bench: Bench, mw_type: int) -> None:
         raise LackingError(f"{bench.target.device.name} has no memory windows of {TYPES[mw_type]}")
 
 
-def control(bench: Bench, mw_type: int) -> None:
-    """Bind a window on ordinary memory, and let a peer reach the memory by it.
+def control(bench: Bench, mw_type: int, peers: Iterable[Scenario] = tuple(PEER.values())) -> None:
+    """Bind a window on ordinary memory, and let peers reach the memory by it.
 
     Raises LackingError if the device has no such windows, BrokenError if this does not work.
     """
     _require(bench, mw_type)
-    bench.control(KIND)
+    bench.control(*peers)
     arena = bench.arenas[Side.RESPONDER]
     access = bench.access | e.IBV_ACCESS_MW_BIND
     mr = MR(bench.pd, 4 * 4096, access, address=arena.address)
@@ -96,7 +97,7 @@ def control(bench: Bench, mw_type: int) -> None:
             if refused:
                 text = f"an MW {TYPES[mw_type]} cannot be bound to ordinary memory: {refused}"
                 raise BrokenError(f"{bench.where}: {text}")
-            for scenario in PEER.values():
+            for scenario in peers:
                 run = bench.run(scenario, rkey=rkeys[ASKED])
                 if run.findings:
                     text = f"ordinary memory is not reached by an MW {TYPES[mw_type]} bound to it"

@@ -101,7 +101,7 @@ def bench(bare_bench: Any) -> Any:
 
 
 @pytest.fixture
-def search(request: pytest.FixtureRequest, target: AnyTarget) -> Any:
+def search(request: pytest.FixtureRequest, target: AnyTarget, observe: Callable[[str], None]) -> Any:
     """How to search; skips where searching is switched off."""
     from conformance.search import Search
 
@@ -118,7 +118,7 @@ def search(request: pytest.FixtureRequest, target: AnyTarget) -> Any:
         nodeid = request.node.nodeid
         return not is_waived(nodeid) and is_waived(f"{nodeid.removesuffix(']')}-{scenario}]")
 
-    return Search(option.search, option.search_seed, is_known)
+    return Search(option.search, option.search_seed, is_known, observe)
 
 
 @pytest.fixture
