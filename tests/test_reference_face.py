@@ -166,9 +166,9 @@ def test_signals_at_any_time_leave_nothing_behind() -> None:
         "        signal.setitimer(signal.ITIMER_REAL, random.uniform(20e-6, 1500e-6))\n"
         "        with Pair():\n"
         "            pass\n"
+        "        signal.setitimer(signal.ITIMER_REAL, 0)\n"
         "    except KeyboardInterrupt:\n"
         "        pass\n"
-        "    signal.setitimer(signal.ITIMER_REAL, 0)\n"
         "gc.collect()\n"
         "print(fabric.devices[0].qps, fabric.devices[0].lkeys, reference.errors())\n"
     )
