@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Devices, contexts, ports and their GIDs, asynchronous events."""
 
+from __future__ import annotations
+
 import errno
 import sys
 import time

@@ -87,7 +87,7 @@ def _derive(structs: tuple[str, ...], tables: tuple[str, ...]) -> Header:
     functions = []
     for node in own:
         kind = node.type if isinstance(node, c_ast.Decl) else None
-        if isinstance(kind, c_ast.Struct | c_ast.Union) and kind.decls:
+        if isinstance(kind, (c_ast.Struct, c_ast.Union)) and kind.decls:
             types[kind.name] = kind
         elif isinstance(kind, c_ast.Enum) and kind.values:
             types[kind.name or f"anonymous {len(types)}"] = kind
@@ -158,7 +158,7 @@ def _contained(node: Any, c_ast: Any) -> Iterator[str]:
             kind = kind.type
         if isinstance(kind, c_ast.TypeDecl):
             kind = kind.type
-        if isinstance(kind, c_ast.Struct | c_ast.Union):
+        if isinstance(kind, (c_ast.Struct, c_ast.Union)):
             if kind.decls:
                 yield from _contained(kind, c_ast)
             else:
