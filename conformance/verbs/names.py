@@ -2,26 +2,31 @@
 """The IBV_* constants of pyverbs, wherever the installed version keeps them."""
 
 import importlib
-from enum import IntEnum
+from collections.abc import Mapping
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
 
-def _load() -> SimpleNamespace:
-    """Collect every IBV_* constant into one namespace of plain ints.
-
-    pyverbs.enums holds them up to rdma-core 58; from 59 on they are in pyverbs.libibverbs_enums, most of them as
-    members of scoped enums, and a few that do not fit an int with a leading underscore.
-    """
+def _load() -> Mapping[str, object]:
+    """What the module of the constants holds: pyverbs.enums up to rdma-core 58, then pyverbs.libibverbs_enums."""
     try:
-        module = importlib.import_module("pyverbs.libibverbs_enums")
+        return vars(importlib.import_module("pyverbs.libibverbs_enums"))
     except ModuleNotFoundError as missing:
         if missing.name != "pyverbs.libibverbs_enums":
             raise
-        module = importlib.import_module("pyverbs.enums")
+        return vars(importlib.import_module("pyverbs.enums"))
+
+
+def collect(held: Mapping[str, object]) -> SimpleNamespace:
+    """Every IBV_* constant of a module, as plain ints in one namespace.
+
+    Some are names of the module, those that do not fit an int with a leading underscore; others are members of scoped
+    enums, which are IntEnum or IntFlag, as the Cython that built pyverbs likes.
+    """
     names = SimpleNamespace()
-    for name, value in vars(module).items():
-        if isinstance(value, type) and issubclass(value, IntEnum):
+    for name, value in held.items():
+        if isinstance(value, type) and issubclass(value, Enum) and issubclass(value, int):
             for member_name, member in value.__members__.items():
                 setattr(names, member_name, int(member))
         elif name.lstrip("_").startswith("IBV_") and isinstance(value, int):
@@ -29,7 +34,7 @@ def _load() -> SimpleNamespace:
     return names
 
 
-e: Any = _load()
+e: Any = collect(_load())
 
 
 def status_names() -> dict[int, str]:
