@@ -4,7 +4,8 @@
 pyverbs has no binding for the verb, and a distribution's package keeps its C pointers out of reach. But
 `MR.__init__` calls ibv_reg_mr or ibv_reg_mr_iova2 with a C pointer to the PD and keeps the MR that comes back.
 The library built here defines these two functions. Loaded before pyverbs it comes first in symbol lookup; armed by
-`ibv_alloc_null_mr`'s caller it allocates a null MR, else it calls on to libibverbs or to the reference device.
+`ibv_alloc_null_mr`'s caller it allocates a null MR, else it calls on to the reference device or to the libibverbs that
+pyverbs has loaded. It loads none itself: pyverbs' modules may have been built against another one than the system's.
 
 Nothing here imports pyverbs: `load` must run before anything does.
 """
@@ -64,15 +65,27 @@ static __thread int armed;
 static __thread struct null_mr_call call;
 
 /* NULL, or what went wrong. */
-static const char *null_mr_forward_to(const char *library)
+static const char *forward_to(const char *library, int flags)
 {
-    void *handle = dlopen(library, RTLD_NOW);
+    void *handle = dlopen(library, RTLD_NOW | flags);
 
     if (!handle)
         return dlerror();
     next_reg_mr = (reg_mr_fn *)dlsym(handle, "ibv_reg_mr");
     next_reg_mr_iova2 = (reg_mr_iova2_fn *)dlsym(handle, "ibv_reg_mr_iova2");
     return next_reg_mr && next_reg_mr_iova2 ? NULL : "it lacks ibv_reg_mr or ibv_reg_mr_iova2";
+}
+
+static const char *null_mr_forward_to(const char *library)
+{
+    return forward_to(library, 0);
+}
+
+/* The libibverbs that pyverbs brought with it: only its modules know which one that is (RUNPATH, LD_LIBRARY_PATH), and
+ * one loaded by name before them would be theirs too. */
+static int forwards(void)
+{
+    return next_reg_mr_iova2 || !forward_to("libibverbs.so.1", RTLD_NOLOAD);
 }
 
 static void null_mr_arm(void)
@@ -125,13 +138,23 @@ static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
 
 VISIBLE struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-    return armed ? alloc_null_mr(pd) : next_reg_mr(pd, addr, length, access);
+    if (armed)
+        return alloc_null_mr(pd);
+    if (forwards())
+        return next_reg_mr(pd, addr, length, access);
+    errno = ELIBACC;
+    return NULL;
 }
 
 VISIBLE struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                         unsigned int access)
 {
-    return armed ? alloc_null_mr(pd) : next_reg_mr_iova2(pd, addr, length, iova, access);
+    if (armed)
+        return alloc_null_mr(pd);
+    if (forwards())
+        return next_reg_mr_iova2(pd, addr, length, iova, access);
+    errno = ELIBACC;
+    return NULL;
 }
 
 /* Bytes that malloc has handed out, those it took by mmap included. */
@@ -159,28 +182,25 @@ class ImportedTooEarlyError(RuntimeError):
 
 
 @functools.cache
+def _module() -> Any:
+    if "pyverbs.mr" in sys.modules:
+        raise ImportedTooEarlyError
+    return native.extension("null_mr_shim", _CDEF, _SOURCE)
+
+
 def load() -> Any:
     """The shim's library (a cffi `lib`), loaded on the first call.
 
     Raises ImportedTooEarlyError if pyverbs.mr is there already, native.BuildError if the shim does not compile.
     """
-    if "pyverbs.mr" in sys.modules:
-        raise ImportedTooEarlyError
-    module = native.extension("null_mr_shim", _CDEF, _SOURCE)
-    _forward_to(module, "libibverbs.so.1")
-    return module.lib
+    return _module().lib
 
 
 def forward_to(library: str) -> None:
     """Let ordinary registrations go to the verbs library at this path. Raises OSError if it is none."""
-    load()
-    _forward_to(native.extension("null_mr_shim", _CDEF, _SOURCE), library)
-
-
-def _forward_to(module: Any, library: str) -> None:
-    problem = module.lib.null_mr_forward_to(library.encode())
+    problem = load().null_mr_forward_to(library.encode())
     if problem:
-        raise OSError(f"{library}: {module.ffi.string(problem).decode()}")
+        raise OSError(f"{library}: {_module().ffi.string(problem).decode()}")
 
 
 def heap_in_use() -> int:
