@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Sets of environment variables: each makes a target, and its variables are there while its checks run."""
 
+import os
 import re
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_the_variables_are_set_while_a_target_is_used_and_not_elsewhere(
 ) -> None:
     (tmp_path / "watcher.py").write_text(WATCHER, encoding="utf-8")
     watched = tmp_path / "watched"
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("WATCHED", str(watched))
     monkeypatch.setenv("REF_Y", "outer")
     path = write(tmp_path, f"{{driver: reference, null_mr: required, environments: {ENVIRONMENTS}}}")

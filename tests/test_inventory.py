@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Devices matched with providers.yaml, on devices made up here and on the reference device."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from conformance.device import Device, Gid, OpenedDevice, Port, unopened
 from conformance.verbs.devices import list_devices
 from conformance.verbs.machine import open_machine
 from tests.made_up import LIMITS
+
+ROOT = config.DEFAULT_PATH.parent
 
 V1 = Gid(0, "fe80:0000:0000:0000:0202:c9ff:fe00:0001", "RoCE v1")
 V2 = Gid(1, "fe80:0000:0000:0000:0202:c9ff:fe00:0001", "RoCE v2")
@@ -383,6 +387,18 @@ def test_a_device_that_libibverbs_hides_is_shown_with_the_likely_reasons(tmp_pat
     assert hidden[0] == "mlx5_0/1"
     assert hidden[1].startswith("libibverbs does not list it: is ib_uverbs loaded, ")
     assert listed == ("ref0/1", "")
+
+
+def test_a_python_without_pyverbs_says_so() -> None:
+    program = (
+        "import os, sys\n"
+        "sys.path[:] = [path for path in sys.path if not os.path.isdir(os.path.join(path, 'pyverbs'))]\n"
+        "from conformance.verbs.machine import require_pyverbs\n"
+        "require_pyverbs()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "InventoryError: " in done.stderr
+    assert "cannot load pyverbs: python3-pyverbs is not installed for it, and PYTHONPATH" in done.stderr
 
 
 def test_listing_tells_what_the_reference_device_reports() -> None:

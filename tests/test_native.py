@@ -73,7 +73,7 @@ def test_builders_at_the_same_time_do_not_disturb_each_other(cache: Path) -> Non
     program = (
         f"from conformance import native\nprint(native.extension('race', 'int twice(int);', {TWICE!r}).lib.twice(4))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
     builders = [
         subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(3)

@@ -119,7 +119,7 @@ def test_what_was_measured_before_an_interruption_is_written(
         "    if 'leaves_the_rest' in report.nodeid or 'go_on_working' in report.nodeid:\n"
         "        raise KeyboardInterrupt\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     arguments = ("--reference", workers, "-p", "interrupting", f"--reports={tmp_path}")
     assert run_suite(*arguments, checks=(*KEY, *FREE)).status == 2
     (written,) = load(tmp_path / "results.json").runs

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A whole run of the suite: which devices it tries, how it ends, and what it says."""
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,31 @@ def test_a_bad_option_is_a_usage_error_that_names_it(arguments: tuple[str, ...],
     assert run.status == 4
     assert re.search(f"^ERROR: .*{re.escape(message)}", run.output, re.M)
     assert "Traceback" not in run.output
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ({}, "/pyverbs/__init__.py was built for another Python (No module named 'pyverbs.device')"),
+        (
+            {"device.py": "raise ImportError('IBVERBS_PRIVATE_59 not found')"},
+            "it needs the libibverbs that it was built with; see PYTHONPATH and LD_LIBRARY_PATH (IBVERBS_PRIVATE_59 no",
+        ),
+    ],
+)
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+def test_a_pyverbs_that_does_not_fit_is_one_line(
+    workers: str, device: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyverbs").mkdir()
+    for name, text in {"__init__.py": "", **device}.items():
+        (tmp_path / "pyverbs" / name).write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    run = run_suite("--reference", workers)
+    assert run.status == 4
+    (line,) = run.output.strip().splitlines()
+    assert line.startswith(f"ERROR: {sys.executable} cannot load pyverbs: ")
+    assert words in line
 
 
 def test_all_mistakes_of_the_file_are_told_at_once(tmp_path: Path) -> None:

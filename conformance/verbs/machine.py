@@ -6,8 +6,11 @@ Nothing here imports pyverbs before that is settled: the reference device has to
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from conformance import kernel
@@ -58,7 +61,8 @@ def open_machine(
     Must run before anything imports pyverbs. `simulate` is the number of reference devices (None: as the file
     says); `faults` and `variant` are what conformance.reference.load takes.
     Raises InventoryError if the file demands a real device and there is none, if the reference device is
-    needed and the file has no entry for it, or if faults or a variant are asked of real devices.
+    needed and the file has no entry for it, if faults or a variant are asked of real devices, or if pyverbs cannot
+    be loaded.
     """
     shim.load()  # it comes before libibverbs and the reference device in symbol lookup
     names = kernel.device_names(sysfs)
@@ -76,13 +80,30 @@ def open_machine(
         entry = f"reference: {{driver: {REFERENCE}, null_mr: required}}"
         raise InventoryError([f"{config.where('providers')}: {needed}; add: {entry}"])
     load_reference(simulate or max(entry.simulate for entry in entries.values()), faults, variant)
+    require_pyverbs()
     from conformance.verbs.devices import list_devices
 
     devices = tuple(replace(device, driver=REFERENCE) for device in list_devices({}))
     return Machine(devices, f"the reference device (simulated) is used, because {why}")
 
 
+def require_pyverbs() -> None:
+    """Raises InventoryError if this Python, pyverbs and the libibverbs that it loads do not go together."""
+    try:
+        import_module("pyverbs.device")  # it needs the private symbols of one version of libibverbs
+    except ImportError as error:
+        package = find_spec("pyverbs")
+        if package is None:
+            hint = "python3-pyverbs is not installed for it, and PYTHONPATH names no other"
+        elif find_spec("pyverbs.device") is None:
+            hint = f"{package.origin} was built for another Python"
+        else:
+            hint = "it needs the libibverbs that it was built with; see PYTHONPATH and LD_LIBRARY_PATH"
+        raise InventoryError([f"{sys.executable} cannot load pyverbs: {hint} ({error})"]) from error
+
+
 def _own_devices(names: Sequence[str]) -> tuple[Device, ...]:
+    require_pyverbs()
     from pyverbs.pyverbs_error import PyverbsError
 
     from conformance.verbs.devices import list_devices
