@@ -152,7 +152,7 @@ def test_a_loop_in_which_an_allocation_fails_says_after_how_many(bench: Bench, m
 
 
 def test_what_is_wrong_alone_too_is_no_failure_of_several(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.control(SEND.link)
+    bench.control(SEND)
     calls = Calls(protection_error, first=2)
     wrap(monkeypatch, "read_null", calls)
     with pytest.raises(LackingError, match="is wrong alone too, which other clauses judge"):

@@ -189,7 +189,7 @@ def test_ordinary_memory_takes_the_place_of_the_null_mr_of_all_in_a_control_run(
     bench = Bench(replace(target(), timeout=TIMEOUT), control_only=True)
     patch("read_null", protection_error)
     bench.check_at_once(AT_ONCE[:3])
-    bench.control(SEND.link)
+    bench.control(SEND)
     patch("gather", Calls(protection_error, first=2))
     with pytest.raises(Failure, match="the model's prediction does not hold on ordinary memory") as failure:
         bench.check_at_once(AT_ONCE[:3])

@@ -47,5 +47,5 @@ def result_of(report: pytest.TestReport) -> Result | None:
     """What a report says of a check; None for phases that decide nothing, for tests that are no checks, and where
     pytest-rerunfailures runs the check again: the last time counts.
     """
-    carried: dict[str, Any] | None = None if report.outcome == "rerun" else vars(report).get(_RESULT)
+    carried: dict[str, Any] | None = None if str(report.outcome) == "rerun" else vars(report).get(_RESULT)
     return None if carried is None else Result(**{**carried, "verdict": Verdict(carried["verdict"])})
