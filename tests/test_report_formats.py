@@ -235,6 +235,15 @@ def test_what_failures_have_in_common_is_told() -> None:
     assert "poll:" not in page.text
 
 
+def test_whether_the_lkey_is_accepted_as_a_remote_key_stands_before_the_failures() -> None:
+    seen = result(Verdict.OBSERVED, clause=html.LKEY_AS_RKEY, text="RDMA_READ with the lkey as rkey: IBV_WC_SUCCESS")
+    text = Page(html.render(report(seen, result(Verdict.FAIL)))).text
+    assert text.index("RDMA_READ with the lkey as rkey: IBV_WC_SUCCESS") < text.index(
+        "Bars are gather and scatter lists"
+    )
+    assert "used as a remote key" not in Page(html.render(report(result()))).text
+
+
 def targets_with(number: int, verdicts: Sequence[Verdict]) -> list[Result]:
     """The same checks on several targets; the last target has passes alone."""
     return [

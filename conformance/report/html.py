@@ -23,6 +23,8 @@ from conformance.scenarios import Operation, Poll, Post, Queue, Scenario, Segmen
 from conformance.verdicts import Verdict
 
 BAD = (Verdict.FAIL, Verdict.BROKEN)
+LKEY_AS_RKEY = "observe/lkey-as-rkey"
+"""Shown at once: by a device that accepts it, a peer reads zeros from addresses that nobody gave it."""
 SHOWN_WHOLE = 200
 """How many failures a page shows with their whole text, shared out among the clauses; at least one each."""
 SHOWN_IN_A_LINE = 2000
@@ -138,6 +140,7 @@ def render(report: Report, folder: Path | None = None, clean: Callable[[str], st
         troubles=_troubles(by_clause, lambda result: clean(_program(result, folder)) if folder else ""),
         matrix=_matrix(by_clause, targets),
         coverage=_coverage(by_target),
+        lkey_as_rkey=_remarks([result for result in results if result.clause == LKEY_AS_RKEY], Verdict.OBSERVED),
         remarks=[(verdict, _remarks(results, verdict)) for verdict in _REMARKED],
         columns=COLUMNS,
         vendor=_vendor,
