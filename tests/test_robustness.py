@@ -143,6 +143,30 @@ def test_a_run_that_is_ended_reports_what_it_measured_and_leaves_nothing(
     assert left == ["[(0, 0)]"] * (1 + int(workers[-1]))
 
 
+@pytest.mark.parametrize("ended_by", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+def test_a_run_that_is_to_end_while_it_writes_its_reports_writes_them(
+    workers: str, ended_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin sends the signal before each file, and when the last one is written."""
+    (tmp_path / "ending.py").write_text(
+        "import signal\n"
+        "from conformance.report import files\n"
+        "write = files.write_text\n"
+        "def write_text(path, text):\n"
+        f"    signal.raise_signal(signal.{ended_by})\n"
+        "    return write(path, text)\n"
+        "files.write_text = write_text\n"
+        "def pytest_terminal_summary():\n"
+        f"    signal.raise_signal(signal.{ended_by})\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = run_suite("--reference", workers, "-p", "ending", f"--reports={tmp_path}/reports", checks=KEY)
+    assert run.status == 0, run.output
+    assert "Traceback" not in run.output
+    assert {path.name for path in (tmp_path / "reports").iterdir()} == {"results.json", "junit.xml", "report.html"}
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [

@@ -2,6 +2,7 @@
 """What this process tries: the machine and its targets, found once, before any check is imported."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,26 @@ def pytest_configure(config: pytest.Config) -> None:
 def _interrupt(number: int, _: object) -> None:
     """What CI sends to end a run; its workers get it too, or from the controller what Ctrl-C brings."""
     raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_keyboard_interrupt() -> None:
+    _hold_signals_back()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    if runs_checks(session.config):
+        _hold_signals_back()
+    return (yield)
+
+
+def _hold_signals_back() -> None:
+    """A run that ends already is not to be ended before its reports are written. tox, for one, passes on a Ctrl-C that
+    the terminal has sent to all.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(tryfirst=True)
