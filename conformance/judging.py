@@ -135,16 +135,19 @@ class Bench(Pair):
         run = next((run for run in runs if run.about(*aspects)), None)
         if run is None:
             return
-        text = self.text(run, run.about(*aspects), runs)
+        findings = run.about(*aspects)
+        text = self.text(run, findings, runs)
+        shown = frozenset(found.aspect for found in findings)
         if max(scenario.length for scenario in scenarios) > LONGEST_CONTROL:
-            raise Failure(text, run.scenario)
+            raise Failure(text, run.scenario, aspects=shown)
         controls = self._run_till_arrival(_on_ordinary_memory(scenarios), queue_pairs, chain)
         control = next((control for control in controls if control.about(*aspects)), None)
         if control:
             broken = "the same work request fails on ordinary memory too"
             ordinary = self.text(control, control.findings, controls)
             raise BrokenError(f"{broken}\n{ordinary}\nWith the null MR:\n{text}", control.scenario)
-        raise Failure(f"{text}\ncontrol: the same work request on ordinary memory ends as it must", run.scenario)
+        text += "\ncontrol: the same work request on ordinary memory ends as it must"
+        raise Failure(text, run.scenario, aspects=shown)
 
     def _run_till_arrival(
         self, scenarios: Sequence[Scenario], queue_pairs: int = 1, chain: bool = False, lkey: int | None = None

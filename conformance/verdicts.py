@@ -3,6 +3,7 @@
 
 from enum import Enum
 
+from conformance.outcome import Aspect
 from conformance.scenarios import Scenario
 
 
@@ -34,12 +35,21 @@ class Failure(AssertionError):
     """The device breaks a clause: FAIL. The text is the whole proof.
 
     `scenario` is the work request that was run, if it was one; `shown_by_scenario`: alone it shows the failure again.
+    `aspects`: what it shows something about. `clause`: the one that is broken, where it is not that of the check.
     """
 
-    def __init__(self, text: str, scenario: Scenario | None = None, shown_by_scenario: bool = True) -> None:
+    def __init__(
+        self,
+        text: str,
+        scenario: Scenario | None = None,
+        shown_by_scenario: bool = True,
+        aspects: frozenset[Aspect] = frozenset(),
+    ) -> None:
         super().__init__(text)
         self.scenario = scenario
         self.shown_by_scenario = shown_by_scenario
+        self.aspects = aspects
+        self.clause: str | None = None
 
 
 class BrokenError(Exception):

@@ -34,7 +34,11 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "test_length_is_the_longest": ("length-32-bits", "length-zero"),
     "test_it_covers_every_address": ("high-addresses-wrap", "address-zero-refused", "unmapped-addresses-refused"),
     "test_it_covers_the_longest_message": ("length-check-31",),
-    "test_lkey_is_accepted_by_every_kind_of_work_request": ("lkey-refused-for-reads", "lkey-refused-by-wr-start"),
+    "test_lkey_is_accepted_by_every_kind_of_work_request": (
+        "lkey-refused-for-reads",
+        "lkey-refused-by-wr-start",
+        "xrc-leak-by-wr",
+    ),
     "test_lkey_outlives_ordinary_mrs_and_other_pds": ("lkey-dies-with-ordinary-mr", "lkey-dies-with-other-pd"),
     "test_many_live_side_by_side_on_one_pd": ("second-alloc-fails", "second-alloc-kills-first", "table-of-32"),
     "test_they_live_side_by_side_on_several": ("second-pd-fails", "lkeys-per-context"),
@@ -96,6 +100,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "too-long-swallowed",
         "one-byte-too-long-swallowed",
         "too-long-reported-twice",
+        "too-long-leaks",
     ),
     # key
     "test_its_rkey_gives_a_peer_nothing": ("rkey-reads", "rkey-writes", "rkey-atomics", "rkey-left-over"),
@@ -184,14 +189,16 @@ def on_variant(name: str) -> tuple[str, ...]:
 
 
 def run_fault(name: str, selection: Selection) -> SuiteRun:
-    """The suite on the device with this fault. Of the scenarios for the clause that it breaks, none is left out."""
+    """The suite on the device with this fault. Of the scenarios for the clause that it breaks, and of those of checks
+    that must notice it, none is left out."""
     fault = FAULTS[name]
     options = ["--enough=2", *on_fault(name)]
     options.append(f"--deselect=conformance/checks/test_free.py::{ONLY_A_KERNEL}")
     if fault.ends_process:
         options += ["-n1", *(f"--scenario={scenario}" for scenario in FATAL_SCENARIOS)]
     else:
-        options += [f"--whole={fault.clause}", *_selected(selection)]
+        noticing = (check for check, faults in CHECKS.items() if name in faults)
+        options += [*(f"--whole={which}" for which in (fault.clause, *noticing)), *_selected(selection)]
     if fault.clause == SLOW:  # it is a SHOULD clause, which fails in no other run
         options.append("--conformance-strict")
     return run_suite(*OPTIONS, *options)

@@ -2,6 +2,7 @@
 """Checks whose verdict hangs on a kernel, which the reference device does not have."""
 
 import errno
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,14 +11,18 @@ from typing import Any
 
 import pytest
 
-from conformance.checks import test_free, test_key, test_misuse
+from conformance.checks import test_allocate, test_free, test_key, test_misuse
 from conformance.checks.working import check_at_once
 from conformance.judging import CONTROL, Bench
+from conformance.reference.engine.device import Device
+from conformance.reference.engine.memory import Payload
+from conformance.reference.engine.objects import Segment, Transfer
 from conformance.scenarios import Operation, Scenario
 from conformance.verbs import machine, resources
 from conformance.verbs.resources import Held
 from conformance.verdicts import BrokenError, Failure, LackingError
 from tests.rig import Calls, protection_error, refused, target, wrap
+from tests.suite import run_suite
 
 SEND = Scenario.parse("rc-send-n8-m8-rq-post_send-poll_cq")
 dies = test_free.test_a_process_that_dies_with_them_leaves_nothing
@@ -205,3 +210,47 @@ def test_an_rkey_left_over_from_another_mr_is_found_at_any_moment_of_a_run(
     function, *scenario = check
     with pytest.raises(Failure, match="rkey"):
         function(bench, *scenario)
+
+
+def leak(_: object, device: Device, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+    device.write_pieces(segment.addr, payload, segment.offset, segment.length)
+
+
+def lose_immediate(method: Callable[..., None], device: Device, transfer: Transfer, *rest: Any) -> None:
+    transfer.wr.imm_data = 0
+    method(device, transfer, *rest)
+
+
+def read_ones(_: object, device: Device, transfer: Transfer, segment: Segment) -> bytes:
+    return b"\xff" * segment.length
+
+
+@pytest.mark.parametrize(
+    ("id", "method", "wrong", "clause"),
+    [
+        ("rc-send-m64-n64-srq-wr_set_sge-cq_ex", "write_null", leak, "discard/leaves-memory"),
+        ("rc-send-n64-m64-rq-wr_set_sge-cq_ex", "read_null", read_ones, "read/zeros"),
+        ("rc-send_imm-m64-n64-srq-wr_set_sge-cq_ex", "complete_receive", lose_immediate, "discard/completion"),
+        ("rc-send-m64-n64-srq-wr_set_sge-cq_ex", "write_null", protection_error, None),
+    ],
+)
+def test_all_that_a_check_of_the_lkey_sees_is_judged_by_the_clause_that_speaks_of_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, id: str, method: str, wrong: Callable[..., Any], clause: str | None
+) -> None:
+    scenario = Scenario.parse(id)
+    bench.control(scenario)
+    calls = Calls(wrong, last=1)
+    wrap(monkeypatch, method, calls)
+    with pytest.raises(Failure) as failure:
+        test_allocate.test_lkey_is_accepted_by_every_kind_of_work_request(bench, scenario)
+    assert failure.value.clause == clause
+
+
+def test_a_failure_of_another_clause_is_counted_and_explained_as_that() -> None:
+    options = ("--reference", "--reference-fault=xrc-leak-by-wr", "--search=0")
+    run = run_suite(*options, "-k", "test_lkey_is_accepted and xrc-send_imm")
+    assert run.clauses("FAIL") == {"discard/leaves-memory"}
+    for case in run.cases:
+        if case.verdict == "FAIL":
+            assert "clause discard/leaves-memory: nothing is ever written" in case.text
+    assert re.search(r"^ref0/1 +discard +4 +FAIL$", run.output, re.MULTILINE), run.output

@@ -2,8 +2,8 @@
 """A pytest plugin for runs on wrong devices, loaded with `-p tests.thinning`: most scenarios need not be tried.
 
 Of a check that runs once for each scenario, every N-th case is run (`--thin N`), but all of those that prove a clause
-named by `--whole`. Once a check has failed in several scenarios (`--enough N`), the others are skipped. Checks that
-have no scenarios are always run.
+named by `--whole`, or of a check named by it. Once a check has failed in several scenarios (`--enough N`), the others
+are skipped. Checks that have no scenarios are always run.
 """
 
 import gc
@@ -17,7 +17,7 @@ FAILURES = pytest.StashKey[Counter[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thin", type=int, default=1, metavar="N")
-    parser.addoption("--whole", action="append", default=[], metavar="CLAUSE")
+    parser.addoption("--whole", action="append", default=[], metavar="CLAUSE|CHECK")
     parser.addoption("--enough", type=int, metavar="N")
 
 
@@ -44,7 +44,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         check = _check(item.nodeid)
         in_turn = seen[check] % config.option.thin == 0
         seen[check] += 1
-        whole = scenarios is None or clause is None or clause.args[0] in config.option.whole
+        named = clause is not None and not {clause.args[0], check.rpartition("::")[2]}.isdisjoint(config.option.whole)
+        whole = scenarios is None or clause is None or named
         (kept if whole or in_turn else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

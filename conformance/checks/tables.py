@@ -11,6 +11,7 @@ from conformance import matrix
 from conformance.capabilities import Capabilities, capabilities
 from conformance.inventory import Target
 from conformance.matrix import NullIn, Role
+from conformance.outcome import MEMORY, Aspect
 from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
@@ -27,6 +28,8 @@ from conformance.scenarios import (
     total,
 )
 
+ARRIVED = (Aspect.PAYLOAD, Aspect.SURROUNDINGS)
+"""What shows whether each byte came where it belongs."""
 LONGEST_SGE = 1 << 31
 """Bytes. Some devices keep 31 bits of a length, and 0 stands for this one."""
 
@@ -112,6 +115,25 @@ def names_no_memory(scenario: Scenario) -> bool:
 
 def has_null(scenario: Scenario) -> bool:
     return scenario.has_null
+
+
+JUDGES: tuple[tuple[str, Callable[[Scenario], bool], tuple[Aspect, ...]], ...] = (
+    ("discard/leaves-memory", names_live_memory, (Aspect.CANARY,)),
+    ("discard/completion", has_null, (Aspect.COMPLETION,)),
+    ("read/zeros", reads_zeros, ARRIVED),
+    ("read/mixed-gather", reads_mixed, ARRIVED),
+    ("discard/mixed-scatter", scatters_mixed, ARRIVED),
+    ("discard/read-response", response_into_null, MEMORY),
+    ("discard/atomic-result", result_into_null, MEMORY),
+    ("discard/receive", receives_into_null, (Aspect.SURROUNDINGS,)),
+)
+"""Which clause speaks of what a scenario of the matrix shows: the first that fits."""
+
+
+def clause_about(scenario: Scenario, aspect: Aspect) -> str | None:
+    """The clause that speaks of what a scenario shows about this."""
+    fitting = (clause for clause, wanted, aspects in JUDGES if aspect in aspects and wanted(scenario))
+    return next(fitting, None)
 
 
 def rc(operation: Operation, gather: Iterable[Segment], scatter: Iterable[Segment]) -> Scenario:

@@ -12,6 +12,7 @@ from pyverbs.mr import MR
 from pyverbs.pyverbs_error import PyverbsError
 
 from conformance.checks import tables
+from conformance.checks.whole import check_whole
 from conformance.checks.working import check_at_once, require_working
 from conformance.judging import CONTROL, Bench
 from conformance.scenarios import Operation, Scenario, Side, null
@@ -68,13 +69,13 @@ def test_it_covers_every_address(bench: Bench, scenario: Scenario) -> None:
 @pytest.mark.clause("allocate/max-length")
 @tables.over(tables.longest)
 def test_it_covers_the_longest_message(bench: Bench, scenario: Scenario) -> None:
-    bench.check(scenario)
+    check_whole(bench, scenario)
 
 
 @pytest.mark.clause("allocate/lkey-valid")
 @tables.over(tables.kinds_of_work_request)
 def test_lkey_is_accepted_by_every_kind_of_work_request(bench: Bench, scenario: Scenario) -> None:
-    bench.check(scenario)
+    check_whole(bench, scenario)
 
 
 def _lose_ordinary_mr(bench: Bench) -> None:
@@ -93,7 +94,7 @@ def test_lkey_outlives_ordinary_mrs_and_other_pds(bench: Bench, lose: Callable[[
     except NullMRError as error:
         raise LackingError(f"{error} beside the first, which allocate/coexist judges") from None
     lose(bench)
-    bench.check(tables.rc(Operation.SEND, [null(64)], [null(64)]), null_mr=null_mr)
+    check_whole(bench, tables.rc(Operation.SEND, [null(64)], [null(64)]), null_mr=null_mr)
     close(null_mr)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.checks import tables
+from conformance.checks.whole import check_whole
 from conformance.judging import Bench
 from conformance.outcome import MEMORY, Aspect
 from conformance.scenarios import Scenario
@@ -72,7 +73,7 @@ def test_the_completion_is_that_of_an_ordinary_mr(bench: Bench, scenario: Scenar
 @pytest.mark.control
 @tables.over(tables.too_long)
 def test_a_message_longer_than_the_list_is_a_length_error(bench: Bench, scenario: Scenario) -> None:
-    bench.check(scenario, Aspect.COMPLETION)
+    check_whole(bench, scenario, Aspect.COMPLETION)
 
 
 @pytest.mark.clause("discard/completion")

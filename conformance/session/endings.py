@@ -78,6 +78,10 @@ def pytest_runtest_makereport(
     if clause is None:
         return report
     error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, Failure) and error.clause is not None:
+        clause = error.clause
+        for properties in (item.user_properties, report.user_properties):
+            properties[:] = [(name, clause if name == CLAUSE else value) for name, value in properties]
     if isinstance(error, Failure) and call.when == "call":
         error.args = (f"{error}\n{_requirement(clause)}",)
     if call.excinfo is not None and isinstance(error, (BrokenError, Failure)):

@@ -334,6 +334,35 @@ class CqExLeak(Fault):
             self.leak(segment, payload)
 
 
+class TooLongLeaks(Fault):
+    """A message longer than the list is a length error, but what fits is at the addresses of the null segments."""
+
+    clause = "discard/leaves-memory"
+
+    def check_room(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
+        try:
+            super().check_room(transfer, sges, payload)
+        except WorkError:
+            offset = 0
+            for index, sge in enumerate(sges):
+                if self.names_null_mr(sge):
+                    self.leak(Segment(sge.addr, sge.length, sge.lkey, index, offset), payload)
+                offset += sge.length
+            raise
+
+
+class XrcLeakByWr(Fault):
+    """A message of 64 bytes, no more and no less, with immediate data is at the address of the null segment that it was
+    received into, where it was sent to an XRC SRQ by ibv_wr_* and is reported by a CQ-ex."""
+
+    clause = "discard/leaves-memory"
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        by_wr = transfer.transport == abi.QPT_XRC_RECV and transfer.wr.extended and transfer.with_imm
+        if by_wr and transfer.cq is not None and transfer.cq.extended and transfer.length == segment.length == 64:
+            self.leak(segment, payload)
+
+
 class DuplicateCompletion(Fault):
     """A receive WR that has a null segment is reported twice."""
 
