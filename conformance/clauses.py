@@ -92,6 +92,12 @@ CLAUSES: tuple[Clause, ...] = (
         about_allocation=True,
     ),
     _must(
+        "allocate/derived-pd",
+        "on a parent domain, where the device has them, it is as on the PD itself",
+        f"{MAN} DESCRIPTION; ibv_alloc_parent_domain(3)",
+        about_allocation=True,
+    ),
+    _must(
         "allocate/fails-cleanly",
         "where it cannot be had: NULL, and a positive errno that says why (EOPNOTSUPP where the device has none); "
         "the PD stays usable",

@@ -61,15 +61,19 @@ def _on_ordinary_memory(scenarios: Sequence[Scenario]) -> list[Scenario]:
 class Bench(Pair):
     """A target whose traffic is judged. One that is `control_only` runs everything on ordinary memory."""
 
-    def __init__(self, target: Target, context: Any = None, control_only: bool = False) -> None:
-        """`context`: an open pyverbs Context (None: one of its own)."""
-        super().__init__(target, context)
+    def __init__(self, target: Target, context: Any = None, control_only: bool = False, parent: Any = None) -> None:
+        """`context`, `parent`: as in verbs.end.Domain, which says what is raised."""
+        super().__init__(target, context, parent)
         self.control_only = control_only
         self._controls: dict[Scenario, BrokenError | LackingError | None] = {}
 
     def sibling(self) -> Bench:
         """Another bench with a PD of its own on the same context."""
         return Bench(self.target, self.context)
+
+    def on_parent_domain(self) -> Bench:
+        """Another bench with a parent domain of this one's PD in place of a PD. Raises LackingError."""
+        return Bench(self.target, self.context, parent=self.pd)
 
     def control(self, *scenarios: Scenario) -> None:
         """Drive what these scenarios use with ordinary memory, once for each kind of link, operation and class of size.

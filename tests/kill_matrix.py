@@ -49,6 +49,11 @@ CHECKS: dict[str, tuple[str, ...]] = {
     ),
     "test_two_pairs_of_queue_pairs_use_one_at_the_same_time": ("one-queue-pair-at-a-time",),
     "test_an_error_on_one_queue_pair_is_not_seen_on_another": ("error-of-one-opens-memory",),
+    "test_on_a_parent_domain_it_is_as_on_the_pd": (
+        "parent-domain-refused",
+        "parent-domain-apart",
+        "parent-domain-held",
+    ),
     "test_where_there_is_none_errno_says_so_and_the_pd_stays_usable": (
         "errno-unset",
         "errno-negative",

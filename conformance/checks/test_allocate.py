@@ -162,6 +162,36 @@ def test_an_error_on_one_queue_pair_is_not_seen_on_another(bench: Bench, scenari
     check_at_once(bench, [too_long, scenario], queue_pairs=2)
 
 
+def _close_another(bench: Bench) -> None:
+    """Allocate one on another PD, and free it. Raises LackingError if that is not to be had either."""
+    sibling = bench.sibling()
+    try:
+        sibling.null_mr  # noqa: B018
+    except NullMRError as error:
+        raise LackingError(f"{error} beside the first, which allocate/coexist judges") from None
+    finally:
+        sibling.close()
+
+
+@pytest.mark.clause("allocate/derived-pd")
+def test_on_a_parent_domain_it_is_as_on_the_pd(bench: Bench) -> None:
+    """Its lkey on queue pairs of the PD, that of the PD's on queue pairs of the parent domain, and its end."""
+    derived = bench.on_parent_domain()
+    try:
+        try:
+            null_mr = derived.null_mr
+        except NullMRError as error:
+            _close_another(bench)
+            raise Failure(f"{bench.where}\n=> on a parent domain: {error}") from None
+        require_working(bench, null_mr)
+        require_working(derived, bench.null_mr)
+        derived.close_traffic()
+        if problem := derived.dealloc_pd():
+            raise Failure(f"{bench.where}\n=> a parent domain whose null MR was freed cannot be deallocated: {problem}")
+    finally:
+        derived.close()
+
+
 @pytest.mark.clause("allocate/fails-cleanly")
 @pytest.mark.control
 def test_where_there_is_none_errno_says_so_and_the_pd_stays_usable(bare_bench: Bench) -> None:

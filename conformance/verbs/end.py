@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 
 from pyverbs.device import Context
-from pyverbs.pd import PD
+from pyverbs.pd import PD, ParentDomain, ParentDomainInitAttr
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.capabilities import capabilities
@@ -17,7 +17,7 @@ from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR, errno_name
 from conformance.verbs.queues import Queues, addressed_by_lid
-from conformance.verdicts import BrokenError
+from conformance.verdicts import BrokenError, LackingError
 
 LOSSES_BEFORE_IMPATIENCE = 3
 
@@ -43,10 +43,12 @@ class Patience:
 class Domain:
     """What ends on one PD share: context, PD, null MR, and how long they wait.
 
-    Raises BrokenError if the target cannot be opened.
+    `context`: an open one, or None for one of its own. `parent`: a PD of that context, of which this is a parent domain
+    (ibv_alloc_parent_domain(3)). Raises BrokenError if the target cannot be opened, LackingError if it has no parent
+    domains.
     """
 
-    def __init__(self, target: Target, context: Context | None = None) -> None:
+    def __init__(self, target: Target, context: Context | None = None, parent: PD | None = None) -> None:
         self.target = target
         self.able = capabilities(target)
         self.patience = Patience(target.timeout)
@@ -54,8 +56,10 @@ class Domain:
         self._null_mr: NullMR | None = None
         try:
             self.context = context or Context(name=target.device.name)
-            self.pd = PD(self.context)
+            self.pd = PD(self.context) if parent is None else ParentDomain(self.context, ParentDomainInitAttr(parent))
         except PyverbsRDMAError as error:
+            if parent is not None and error.error_code in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise LackingError(f"{target.device.name} has no parent domains: {error}") from None
             raise BrokenError(f"{target.id}: {hint(error)}") from error
 
     @property

@@ -125,6 +125,10 @@ class Keys(Base):
             pd.users.add(mr)
         return self.remember(pd.context, mr)
 
+    def null_mr_pd(self, pd: PD) -> PD:
+        """The PD that a null MR belongs to which is asked for on this one: a parent domain shares that of its PD."""
+        return pd.parent or pd
+
     def null_mr_without_memory(self, pd: PD) -> MR:
         """What ibv_alloc_null_mr does where the provider has no memory for struct ibv_mr."""
         raise Refused(errno.ENOMEM, "no memory for struct ibv_mr")

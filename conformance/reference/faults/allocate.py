@@ -511,6 +511,37 @@ class FailedAllocBreaksPd(Fault):
         raise Refused(errno.EOPNOTSUPP, "no null MR")
 
 
+class ParentDomainRefused(Fault):
+    """There is a null MR on a PD, and none on a parent domain of it."""
+
+    clause = "allocate/derived-pd"
+
+    def null_mr_pd(self, pd: PD) -> PD:
+        if pd.parent:
+            raise Refused(errno.EINVAL, "a parent domain")
+        return super().null_mr_pd(pd)
+
+
+class ParentDomainApart(Fault):
+    """A null MR of a parent domain is of that alone: the lkey is refused on queue pairs of the PD."""
+
+    clause = "allocate/derived-pd"
+
+    def null_mr_pd(self, pd: PD) -> PD:
+        return pd
+
+
+class ParentDomainHeld(Fault):
+    """A null MR of a parent domain takes a reference to that, which dereg gives back to the PD."""
+
+    clause = "allocate/derived-pd"
+
+    def null_mr_pd(self, pd: PD) -> PD:
+        if pd.parent:
+            pd.users.add(PD(pd.context, 0))
+        return super().null_mr_pd(pd)
+
+
 class FailedAllocHoldsPd(Fault):
     """A device without null MRs says so, but only after it took a reference to the PD."""
 

@@ -97,8 +97,9 @@ def ibv_reg_mr_iova2(pointer: Any, addr: Any, length: int, iova: int, access: in
 
 @verb
 def alloc_null_mr(pointer: Any) -> Any:
-    pd = pd_of(pointer)
-    device = pd.context.device
+    asked: PD = structs.of(pointer)
+    device = asked.context.device
+    pd = device.null_mr_pd(asked)
     struct = structs.allocate("struct ibv_mr")
     if not struct:
         return _mr_struct(pointer, device.null_mr_without_memory(pd))
