@@ -86,13 +86,18 @@ def _lose_pd(bench: Bench) -> None:
     bench.sibling().close()
 
 
+def _one_more(bench: Bench) -> NullMR:
+    """A null MR beside the bench's own; raises LackingError if there is none to be had."""
+    try:
+        return NullMR(bench.pd)
+    except NullMRError as error:
+        raise LackingError(f"{error} beside the first, which allocate/coexist judges") from None
+
+
 @pytest.mark.clause("allocate/lkey-valid")
 @pytest.mark.parametrize("lose", [_lose_ordinary_mr, _lose_pd], ids=["ordinary-mr", "pd"])
 def test_lkey_outlives_ordinary_mrs_and_other_pds(bench: Bench, lose: Callable[[Bench], None]) -> None:
-    try:
-        null_mr = NullMR(bench.pd)
-    except NullMRError as error:
-        raise LackingError(f"{error} beside the first, which allocate/coexist judges") from None
+    null_mr = _one_more(bench)
     lose(bench)
     check_whole(bench, tables.rc(Operation.SEND, [null(64)], [null(64)]), null_mr=null_mr)
     close(null_mr)
@@ -162,17 +167,6 @@ def test_an_error_on_one_queue_pair_is_not_seen_on_another(bench: Bench, scenari
     check_at_once(bench, [too_long, scenario], queue_pairs=2)
 
 
-def _close_another(bench: Bench) -> None:
-    """Allocate one on another PD, and free it. Raises LackingError if that is not to be had either."""
-    sibling = bench.sibling()
-    try:
-        sibling.null_mr  # noqa: B018
-    except NullMRError as error:
-        raise LackingError(f"{error} beside the first, which allocate/coexist judges") from None
-    finally:
-        sibling.close()
-
-
 @pytest.mark.clause("allocate/derived-pd")
 def test_on_a_parent_domain_it_is_as_on_the_pd(bench: Bench) -> None:
     """Its lkey on queue pairs of the PD, that of the PD's on queue pairs of the parent domain, and its end."""
@@ -181,7 +175,7 @@ def test_on_a_parent_domain_it_is_as_on_the_pd(bench: Bench) -> None:
         try:
             null_mr = derived.null_mr
         except NullMRError as error:
-            _close_another(bench)
+            close(_one_more(bench))
             raise Failure(f"{bench.where}\n=> on a parent domain: {error}") from None
         require_working(bench, null_mr)
         require_working(derived, bench.null_mr)

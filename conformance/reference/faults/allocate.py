@@ -52,6 +52,7 @@ class MrOfLastPd(Fault):
     clause = "allocate/returns-mr"
     touches = (
         "allocate/coexist",
+        "allocate/derived-pd",
         "misuse/rereg-harmless",
         "misuse/bind-harmless",
         "free/leaves-others",
@@ -346,7 +347,7 @@ class SecondAllocKillsFirst(Fault):
     """A new null MR takes the place of the one before it."""
 
     clause = "allocate/coexist"
-    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "free/leaves-others", "free/no-leak")
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/derived-pd", "free/leaves-others", "free/no-leak")
 
     def alloc_null_mr(self, pd: PD) -> MR:
         for mr in [mr for mr in self.lkeys.values() if mr.null]:
