@@ -16,15 +16,16 @@ from conformance.verbs.machine import open_machine
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance", description="conformance suite for null MRs")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=config.DEFAULT_PATH,
-        metavar="FILE",
-        help="providers file (default: %(default)s)",
-    )
+    parser.add_argument("--config", dest="providers", type=Path, default=config.DEFAULT_PATH, help=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", required=True)
     devices = commands.add_parser("devices", help="the targets that would be tried, and why other devices are left out")
+    devices.add_argument(
+        "--providers",
+        type=Path,
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help=f"which devices to try, as with pytest (default: {config.DEFAULT_PATH})",
+    )
     devices.add_argument("--reference", action="store_true", help="simulated devices in place of this machine's own")
     commands.add_parser("clauses", help="the requirements")
     commands.add_parser("schema", help="the JSON schema of a providers file")
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "clauses":
         return _clauses()
     try:
-        return _devices(config.load(options.config), options.reference)
+        return _devices(config.load(options.providers), options.reference)
     except config.ConfigError as error:
         print(error, file=sys.stderr)
         return 2

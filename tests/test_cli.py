@@ -27,7 +27,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_devices_says_that_the_reference_is_used_and_what_would_be_tried(tmp_path: Path) -> None:
     path = write(tmp_path, "providers: {sim: {driver: reference, simulate: 2, null_mr: required}}")
-    done = run("--config", path, "devices", "--reference")
+    done = run("devices", "--providers", path, "--reference")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "the reference device (simulated) is used, because it was asked for"
@@ -38,10 +38,17 @@ def test_devices_says_that_the_reference_is_used_and_what_would_be_tried(tmp_pat
     assert lines[5:] == ["left out (0):"]
 
 
+def test_the_option_for_the_file_has_its_old_name_too(tmp_path: Path) -> None:
+    path = write(tmp_path, "providers: {sim: {driver: reference, simulate: 2, null_mr: required}}")
+    done = run("--config", path, "devices", "--reference")
+    assert (done.returncode, done.stdout) == (0, run("devices", f"--providers={path}", "--reference").stdout)
+    assert "--config" not in run("--help").stdout + run("devices", "--help").stdout
+
+
 def test_devices_tells_why_a_device_is_left_out(tmp_path: Path) -> None:
     text = "providers: {sim: {driver: reference, devices: ['*1'], simulate: 2, null_mr: required}}"
     path = write(tmp_path, text)
-    done = run("--config", path, "devices", "--reference")
+    done = run("devices", "--providers", path, "--reference")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-2:] == [
         "left out (1):",
@@ -51,14 +58,14 @@ def test_devices_tells_why_a_device_is_left_out(tmp_path: Path) -> None:
 
 def test_devices_is_1_with_a_target_that_cannot_be_tried(tmp_path: Path) -> None:
     path = write(tmp_path, "providers: {sim: {driver: reference, gid: 200, null_mr: required}}")
-    done = run("--config", path, "devices", "--reference")
+    done = run("devices", "--providers", path, "--reference")
     assert (done.returncode, done.stderr) == (1, "")
     assert "ref0/1  sim, null MR required: BROKEN: port 1 has no GID that fits `gid: 200`; its" in done.stdout
 
 
 def test_devices_is_1_with_nothing_to_try(tmp_path: Path) -> None:
     path = write(tmp_path, "providers: {sim: {driver: reference, devices: ['x*'], null_mr: required}}")
-    done = run("--config", path, "devices", "--reference")
+    done = run("devices", "--providers", path, "--reference")
     assert (done.returncode, done.stderr) == (1, "")
     assert "tried (0):" in done.stdout
 
@@ -82,7 +89,7 @@ def test_devices_is_1_with_nothing_to_try(tmp_path: Path) -> None:
 )
 def test_a_wrong_file_is_2_with_the_message_and_no_traceback(text: str, message: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
-    done = run("--config", path, "devices", "--reference")
+    done = run("devices", "--providers", path, "--reference")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{path}{message}")
     assert len(done.stderr.splitlines()) == 1

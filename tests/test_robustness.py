@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Runs on rigs that are not in order, and runs that are ended half-way."""
 
+import configparser
 import os
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,6 +186,30 @@ def test_an_option_that_cannot_be_read_is_a_usage_error(option: str, words: str)
     assert words in " ".join(run.output.split())
     assert "Traceback" not in run.output
     assert run.status == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["there", "not there"])
+@pytest.mark.parametrize("inside", [True, False], ids=["in the checkout", "elsewhere"])
+def test_options_with_paths_may_be_written_with_a_space(inside: bool, there: bool, tmp_path: Path) -> None:
+    """By the command that tox runs: pytest takes a path that is there for one of tests until it knows the option."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    python, *words = tox["testenv:conformance"]["commands"].replace("{posargs}", "").split()
+    assert python == "python"
+    with tempfile.TemporaryDirectory(dir=ROOT if inside else tmp_path) as name:
+        folder = Path(name)
+        reports, ktap, entries = folder / "reports", folder / "results.ktap", folder / "providers.yaml"
+        entries.write_text("providers:\n  lab: {driver: reference, null_mr: required}\n")
+        if there:
+            reports.mkdir()
+            ktap.touch()
+        paths = ("--providers", entries, "--reports", reports, "--ktap", ktap)
+        others = ("-n0", "-p", "no:cacheprovider", "--reference", "--search=0", "-k", "live_mr")
+        done = subprocess.run([sys.executable, *words, *paths, *others], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (written,) = load(reports / "results.json").runs
+        assert [target.provider for target in written.circumstances.targets] == ["lab"]
+        assert ktap.read_text().startswith("KTAP")
 
 
 def test_a_report_in_the_place_of_a_folder_leaves_the_verdict_and_fails_the_run() -> None:
