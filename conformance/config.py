@@ -234,7 +234,7 @@ class Provider(_Section):
 
 
 class Waiver(_Section):
-    """A known failure. Everything that is given must fit; BROKEN is never waived."""
+    """A known failure. Everything that is given must fit."""
 
     clauses: ClausePatterns = Field(
         default=(),
@@ -254,6 +254,11 @@ class Waiver(_Section):
         default="", description=f"firmware versions: {versions.ALLOWED}; left out: any firmware"
     )
     kernel: VersionRange = Field(default="", description=f"kernel versions: {versions.ALLOWED}; left out: any kernel")
+    verdict: Literal["FAIL", "BROKEN"] = Field(
+        default="FAIL",
+        description="what is waived: FAIL, or BROKEN where the rig is known to be wrong on ordinary memory too; "
+        "left out: FAIL",
+    )
     reason: Words = Field(description="why the failure is accepted, in words")
     ticket: Words = Field(description='a link or a ticket, such as https://example.org/1234 or "#1234"')
     until: Day = Field(description="the last day on which it holds, such as 2027-01-31")

@@ -35,6 +35,13 @@ class Result:
     """path of a C program that shows the failure"""
     kernel_log: str = ""
     """what the kernel logged while the check ran"""
+    waived: str = ""
+    """what a waiver covers, FAIL or BROKEN; empty if none does"""
+
+    @property
+    def is_waived_broken(self) -> bool:
+        """Did the rig allow no verdict, which is known?"""
+        return self.waived == Verdict.BROKEN.value
 
     @property
     def group(self) -> str:
@@ -55,4 +62,5 @@ def counts(results: Sequence[Result]) -> dict[tuple[str, str], Counter[Verdict]]
 
 def decided_nothing(results: Iterable[Result]) -> bool:
     """No check came to a verdict on any device: such a run must not be green."""
-    return not any(result.verdict in (Verdict.PASS, Verdict.FAIL, Verdict.WAIVED) for result in results)
+    decided = {Verdict.PASS, Verdict.FAIL, Verdict.WAIVED}
+    return not any(result.verdict in decided and not result.is_waived_broken for result in results)

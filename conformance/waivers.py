@@ -24,6 +24,8 @@ class Standing:
     """its reason and ticket"""
     until: str
     """the last day on which it holds"""
+    verdict: str
+    """what it waives: FAIL or BROKEN"""
     expired: bool
     fits: bool
     """some target that can be tried is one that it is about"""
@@ -39,7 +41,7 @@ class Review:
 
     used: tuple[str, ...]
     idle: tuple[str, ...]
-    """about none of the targets of this run: a file may serve many machines"""
+    """about none of the targets of this run, as a file may serve many machines; or about BROKEN, without saying so"""
     stale: tuple[str, ...]
     """to be mended or removed; with --conformance-strict they fail the run"""
 
@@ -75,21 +77,27 @@ def review(standings: Sequence[Standing], gathered: Iterable[Result]) -> Review:
     checks, only the date is told.
     """
     verdicts: dict[str, set[Verdict]] = {}
+    waived_as: dict[str, set[str]] = {}
     for result in gathered:
         verdicts.setdefault(result.nodeid, set()).add(result.verdict)
+        waived_as.setdefault(result.nodeid, set()).add(result.waived)
     used, idle, stale = [], [], []
     for standing in standings:
         came_to = [verdicts.get(check, set()) for check in standing.checks]
-        waived = sum(Verdict.WAIVED in each for each in came_to)
+        waived = sum(standing.verdict in waived_as.get(check, ()) for check in standing.checks)
+        broken = sum(Verdict.BROKEN in each for each in came_to)
         passed = sum(each == {Verdict.PASS} for each in came_to)
         skipped = sum(each == {Verdict.SKIPPED} for each in came_to)
         subject = f"{standing.where}: {standing.why}, until {standing.until}"
         if standing.expired:
             stale.append(f"{subject}: it is past its date and waives nothing; remove it, or renew it")
         elif waived:
-            used.append(f"{subject}: {waived} of {len(came_to)} checks WAIVED")
+            what = "WAIVED (BROKEN)" if standing.verdict == Verdict.BROKEN.value else "WAIVED"
+            used.append(f"{subject}: {waived} of {len(came_to)} checks {what}")
         elif not standing.fits:
             idle.append(f"{subject}: no target of this run fits it")
+        elif broken and broken + passed + skipped == len(came_to):
+            idle.append(f"{subject}: {broken} of its checks are BROKEN, which only `verdict: BROKEN` waives")
         elif standing.collected and not standing.checks:
             stale.append(f"{subject}: it matches no check of the targets that it is about; correct or remove it")
         elif standing.collected and passed and passed + skipped == len(came_to):

@@ -31,7 +31,7 @@ ENVIRONMENTS = (
     "a list of sets of environment variables, such as {name: cqe128, MLX5_CQE_SIZE: 128}; each port is tried once "
     "with each"
 )
-WAIVER_KEYS = "clauses, checks, devices, driver, firmware, kernel, reason, ticket, until"
+WAIVER_KEYS = "clauses, checks, devices, driver, firmware, kernel, verdict, reason, ticket, until"
 WAIVERS = "a list of known failures, which do not fail the run"
 CLAUSES = "a list of clause ids and globs of them, such as [read/zeros, discard/*]; left out: any clause"
 CHECKS = (

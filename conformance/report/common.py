@@ -46,7 +46,11 @@ class Common:
 
 def common(results: Sequence[tuple[Result, Scenario]], verdict: Verdict) -> Common:
     """Compare the checks of one clause that came to a verdict, FAIL or BROKEN, with those that did not."""
-    tried = [(result, scenario) for result, scenario in results if result.verdict in TRIED[verdict]]
+    tried = [
+        (result, scenario)
+        for result, scenario in results
+        if result.verdict in TRIED[verdict] and (verdict is Verdict.BROKEN or not result.is_waived_broken)
+    ]
     failed = [scenario.length for result, scenario in tried if result.verdict is verdict]
     if not failed:
         return Common((), (), 0, 0)

@@ -17,7 +17,12 @@ def table(results: Sequence[Result]) -> str:
     """One line per target and clause group with the counts of each verdict; the last column is the group's own."""
     rows = []
     for (target, group), of in counts(results).items():
-        rows.append([target, group, *(of[verdict] or "" for verdict in COLUMNS), overall(of).value])
+        shown = overall(of).value
+        if overall(of) is Verdict.WAIVED and any(
+            result.is_waived_broken for result in results if (result.target, result.group) == (target, group)
+        ):
+            shown = "WAIVED (BROKEN)"
+        rows.append([target, group, *(of[verdict] or "" for verdict in COLUMNS), shown])
     return tabulate(rows, ["target", "clauses", *(verdict.value for verdict in COLUMNS), "verdict"])
 
 

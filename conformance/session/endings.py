@@ -187,16 +187,23 @@ def hear_kernel(report: pytest.TestReport, lines: str, saying: Saying | None) ->
 
 
 def waive(report: pytest.TestReport, why: str) -> None:
-    """A FAIL that a waiver covers becomes what pytest knows as an expected failure."""
+    """A FAIL or BROKEN that a waiver covers becomes what pytest knows as an expected failure."""
     result = result_of(report)
     assert result is not None
+    waived = replace(result, verdict=Verdict.WAIVED, waived=result.verdict.value)
     report.outcome = "skipped"
-    report.wasxfail = f"WAIVED: {why}"
-    carry(report, replace(result, verdict=Verdict.WAIVED, text=f"{why}\n{result.text}"))
+    report.wasxfail = f"{_shown(waived)}: {why}"
+    first = f"BROKEN: {why}" if waived.is_waived_broken else why
+    carry(report, replace(waived, text=f"{first}\n{result.text}"))
+
+
+def _shown(waived: Result) -> str:
+    return "WAIVED (BROKEN)" if waived.is_waived_broken else "WAIVED"
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """WAIVED is an expected failure, whose reasons and proofs -rx and --xfail-tb show, but by its own name."""
     result = result_of(report) if isinstance(report, pytest.TestReport) else None
-    is_waived = result is not None and result.verdict is Verdict.WAIVED
-    return ("xfailed", "w", "WAIVED") if is_waived else None
+    if result is None or result.verdict is not Verdict.WAIVED:
+        return None
+    return "xfailed", "w", _shown(result)

@@ -51,8 +51,8 @@ class Waivers:
         """In the order of the file. Empty before the checks are collected or, on a controller, workers end."""
         return tuple(self._standings.values())
 
-    def waiver_of(self, clause: str, target: str, nodeid: str) -> Waiver | None:
-        """The first waiver that covers the check and is not past its date."""
+    def waiver_of(self, clause: str, target: str, nodeid: str, verdict: Verdict = Verdict.FAIL) -> Waiver | None:
+        """The first waiver that covers this verdict of the check and is not past its date."""
         if target not in self._targets:
             return None
         name = nodeid.partition("::")[2]
@@ -61,6 +61,7 @@ class Waivers:
                 waiver
                 for waiver in self._config.waivers
                 if self._today <= waiver.until
+                and waiver.verdict == verdict.value
                 and fits(waiver, self._targets[target], self._kernel)
                 and covers(waiver, clause, name)
             ),
@@ -73,9 +74,9 @@ class Waivers:
         controller.
         """
         result = result_of(report)
-        if result is None or result.verdict is not Verdict.FAIL:
+        if result is None or result.verdict not in (Verdict.FAIL, Verdict.BROKEN):
             return
-        waiver = self.waiver_of(result.clause, result.target, result.nodeid)
+        waiver = self.waiver_of(result.clause, result.target, result.nodeid, result.verdict)
         if waiver is not None:
             waive(report, why(waiver))
 
@@ -97,6 +98,7 @@ class Waivers:
                 where=self._config.where("waivers", index),
                 why=why(waiver),
                 until=waiver.until.isoformat(),
+                verdict=waiver.verdict,
                 expired=self._today > waiver.until,
                 fits=any(isinstance(self._targets[id], Target) for id in about),
                 collected=collected and (all_kinds or bool(covered)),
@@ -119,6 +121,7 @@ class Waivers:
             where=new.where,
             why=new.why,
             until=new.until,
+            verdict=new.verdict,
             expired=old.expired or new.expired,
             fits=old.fits or new.fits,
             collected=old.collected and new.collected,
