@@ -41,6 +41,8 @@ SPLAT = re.compile(
 )
 NOISE = re.compile(r"speed is unknown, defaulting to 1000")
 """Lines of no meaning: RDMA core asks a virtual netdev for its speed."""
+PCI_ADDRESS = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b")
+"""Domain, bus, device and function, as the kernel writes them."""
 CORE_MODULES = frozenset({"ib_core", "ib_uverbs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm"})
 
 
@@ -99,12 +101,17 @@ def names_of_driver(driver: str) -> frozenset[str]:
     return frozenset({driver, f"{driver}_core", *(name.format(driver) for name in MODULE_NAMES)})
 
 
-def about(line: Line, own: Collection[str], others: Collection[str]) -> bool:
-    """Is it worth attaching to a check of the device with the names `own`, and not only about one of the `others`?"""
+def about(line: Line, own: Collection[str], others: Collection[str], driver: str) -> bool:
+    """Is it worth attaching to a check of the device with the names `own` and this driver, and not only about another:
+    one with the names `others`, or any other PCI function that the driver names?
+    """
     if NOISE.search(line.text):
         return False
     words = _words(line.text)
-    return not words.isdisjoint(own) or words.isdisjoint(others)
+    if not words.isdisjoint(own):
+        return True
+    of_driver = not words.isdisjoint(names_of_driver(driver))
+    return words.isdisjoint(others) and not (of_driver and PCI_ADDRESS.search(line.text))
 
 
 def _words(text: str) -> set[str]:

@@ -66,7 +66,7 @@ def test_a_record_shows_its_time_level_and_text() -> None:
     ],
 )
 def test_lines_about_another_device_and_noise_are_left_out(text: str, attached: bool) -> None:
-    assert about(line(text), OWN, OTHERS) == attached
+    assert about(line(text), OWN, OTHERS, "rxe") == attached
 
 
 def test_a_device_is_also_known_by_its_pci_address(tmp_path: Path) -> None:
@@ -78,7 +78,33 @@ def test_a_device_is_also_known_by_its_pci_address(tmp_path: Path) -> None:
     names = names_of_device("mlx5_0", tmp_path)
     assert names == {"mlx5_0", "0000:17:00.0"}
     assert names_of_device("rxe0", tmp_path) == {"rxe0"}
-    assert not about(line("mlx5_core 0000:17:00.0: health poll failed"), OWN, names)
+    assert not about(line("mlx5_core 0000:17:00.0: health poll failed"), OWN, names, "rxe")
+
+
+@pytest.mark.parametrize(
+    ("text", "attached"),
+    [
+        ("mlx5_core 0000:5e:00.0: QUERY_VPORT_COUNTER(0x770) failed, status bad parameter(0x3)", True),
+        ("mlx5_core 0000:5e:00.0 (own) and 0000:5e:00.1", True),
+        ("mlx5_core 0000:5e:00.1: Port module event[error]: module 1, Cable error", False),  # the other function
+        ("mlx5_core 0000:af:00.0 eno1np0: TX timeout detected", False),  # a NIC without an RDMA device
+        ("infiniband mlx5_1: reg umr failed (6)", False),  # a device that the file leaves out
+        ("mlx5_core: out of memory", True),
+        ("nouveau 0000:01:00.0: fifo: fault", True),
+        ("INFO: task nfsd:2211 blocked for more than 122 seconds.", True),
+    ],
+)
+def test_lines_of_devices_that_are_not_tried_are_left_out(
+    log: Path, monkeypatch: pytest.MonkeyPatch, text: str, attached: bool
+) -> None:
+    names = {name: frozenset({name, f"0000:5e:00.{name[-1]}"}) for name in ("mlx5_0", "mlx5_1")}
+    monkeypatch.setattr("conformance.session.kernel_log.names_of_device", names.get)
+    watcher = Watcher({"rxe0/1": ("mlx5_0", "mlx5")}, controller=False, path=log, present=["mlx5_0", "mlx5_1"])
+    say(log, text, level=3)
+    made = report()
+    watcher.pytest_handlecrashitem(made)
+    watcher.pytest_unconfigure()
+    assert (made.sections != []) == attached
 
 
 @pytest.mark.parametrize(

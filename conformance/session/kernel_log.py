@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Attaches what the kernel says to the check that runs."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
 
+from conformance.kernel import device_names
 from conformance.kernel_log import KMSG, KernelLog, about, names_of_device, provokes_errors, shown, verdict_of
 from conformance.session.endings import hear_kernel
 from conformance.session.properties import CLAUSE, KERNEL_LOG, SCENARIO, TARGET, properties_of
@@ -18,20 +19,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if runs_checks(config) and not machine_of(config).simulated:
         devices = {target.id: (target.device.name, target.device.driver) for target in inventory_of(config).targets}
-        config.pluginmanager.register(Watcher(devices, controller=distributes(config)))
+        config.pluginmanager.register(Watcher(devices, controller=distributes(config), present=device_names()))
 
 
 class Watcher:
     """A pytest plugin that attaches the kernel's lines to checks, and lets them decide.
 
     `targets`: id -> (device, driver). `controller`: checks run in other processes of this machine, which have a watcher
-    each; left for this one are those that died.
+    each; left for this one are those that died. `present`: all RDMA devices of this machine, also those that are not
+    tried.
     """
 
-    def __init__(self, targets: dict[str, tuple[str, str]], controller: bool, path: Path = KMSG) -> None:
+    def __init__(
+        self, targets: dict[str, tuple[str, str]], controller: bool, path: Path = KMSG, present: Iterable[str] = ()
+    ) -> None:
         self._targets = targets
         self._controller = controller
-        self._names = {device: names_of_device(device) for device, _ in targets.values()}
+        self._names = {
+            device: names_of_device(device) for device in (*present, *(device for device, _ in targets.values()))
+        }
         self._is_last = False
         self._log: KernelLog | None = None
         try:
@@ -74,7 +80,7 @@ class Watcher:
             return ""
         device, driver = self._targets[known[TARGET]]
         others = frozenset().union(*(names for name, names in self._names.items() if name != device))
-        lines = [line for line in self._log.read() if about(line, self._names[device], others)]
+        lines = [line for line in self._log.read() if about(line, self._names[device], others, driver)]
         if not lines:
             return ""
         provokes = provokes_errors(known[CLAUSE], known.get(SCENARIO, ""))
