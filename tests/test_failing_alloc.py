@@ -4,6 +4,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from conformance.verbs import failing_alloc
 from conformance.verbs.failing_alloc import Seen
 from conformance.verbs.null_mr import NullMR, NullMRError
 from conformance.verdicts import BrokenError, Failure, LackingError
+from conformance.watch import watch
 from tests.rig import target, wrap
 
 check = test_allocate.test_where_memory_runs_out_it_says_so_and_holds_nothing_back
@@ -275,6 +277,23 @@ def test_what_goes_wrong_without_any_failure_is_for_others_to_judge(monkeypatch:
     instead(monkeypatch, """print('{"lacking": "no MR"}')""")
     with pytest.raises(LackingError, match="also where no allocation fails: no MR"):
         failing_alloc.run("ref0")
+
+
+def test_the_process_may_take_longer_than_a_call_of_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine its start alone may: the watch must not take that for a hang."""
+    popen = subprocess.Popen
+    left: list[float] = []
+
+    def timed(*arguments: Any, **how: Any) -> Any:
+        left.append(signal.getitimer(signal.ITIMER_REAL)[0])
+        return popen(*arguments, **how)
+
+    monkeypatch.setattr(subprocess, "Popen", timed)
+    with watch.over(30):
+        failing_alloc.run("ref0")
+        left.append(signal.getitimer(signal.ITIMER_REAL)[0])
+    assert left[0] > failing_alloc.TIMEOUT
+    assert left[-1] <= 30
 
 
 def instead(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
