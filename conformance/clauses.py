@@ -153,6 +153,11 @@ CLAUSES: tuple[Clause, ...] = (
         f"{MAN}; ibv_poll_cq(3)",
     ),
     _must(
+        "discard/event",
+        "a receive into it, and what else completes with it, notifies the completion channel as on an ordinary MR",
+        f"{MAN}; ibv_req_notify_cq(3), ibv_get_cq_event(3)",
+    ),
+    _must(
         "key/no-rkey",
         "the MR's rkey gives a peer nothing: remote READ, WRITE and atomics by it are refused",
         f"{MAN} DESCRIPTION: not exposed as an rkey",

@@ -4,23 +4,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from conformance.capabilities import Capabilities
 from conformance.inventory import Target
 from conformance.outcome import Aspect, Finding, Run, describe
-from conformance.scenarios import (
-    ATOMIC_LENGTH,
-    GRH_LENGTH,
-    LONGEST_CONTROL,
-    LinkKind,
-    Operation,
-    Scenario,
-    Side,
-    Transport,
-    mem,
-)
+from conformance.scenarios import LONGEST_CONTROL, LinkKind, Operation, Scenario, Side, Transport, mem, plain
+from conformance.traffic import Batch
 from conformance.verbs.executor import Job
 from conformance.verbs.null_mr import NullMR
 from conformance.verbs.pair import Pair
@@ -29,6 +21,8 @@ from conformance.verdicts import BrokenError, Failure, LackingError
 EDGES = (32, 64)
 """Bytes up to which some devices carry the data of a message in its completion. Above these, the MTU is an edge."""
 UNRELIABLE_TRIES = 3
+MOST_FAILURES = 16
+"""Batches of one check: enough to see what they have in common, and a run on a device that answers nothing ends."""
 REFUSED_REMOTELY = frozenset(
     {"IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_OP_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_INV_RD_REQ_ERR"}
 )
@@ -41,13 +35,7 @@ def control_of(scenario: Scenario, able: Capabilities) -> Scenario:
     """
     edges = (*EDGES, able.mtu, able.mtu + 1)
     length = min(next((edge for edge in edges if scenario.length <= edge), edges[-1]), able.max_msg_sz)
-    kind, operation = scenario.link, scenario.operation
-    if operation.is_atomic:
-        length = ATOMIC_LENGTH
-    header = GRH_LENGTH if kind.transport is Transport.UD else 0
-    gather = (mem(length),) if operation.is_send or operation.is_write else ()
-    scatter = () if operation is Operation.RDMA_WRITE else (mem(header + length),)
-    return Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll)
+    return plain(scenario.link, scenario.operation, length)
 
 
 CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(64),), (mem(64),))
@@ -58,6 +46,16 @@ def _on_ordinary_memory(scenarios: Sequence[Scenario]) -> list[Scenario]:
     return [scenario.on_ordinary_memory() for scenario in scenarios]
 
 
+def _first_of(failures: list[Failure]) -> Failure:
+    """The first failure, which names the scenarios of the others."""
+    first, *others = failures
+    if not others:
+        return first
+    names = "\n".join(f"  {failure.scenario}" for failure in others)
+    end = "\nand no more were tried" if len(failures) == MOST_FAILURES else ""
+    return Failure(f"{first}\nthese fail too:\n{names}{end}", first.scenario, first.shown_by_scenario, first.aspects)
+
+
 class Bench(Pair):
     """A target whose traffic is judged. One that is `control_only` runs everything on ordinary memory."""
 
@@ -66,6 +64,8 @@ class Bench(Pair):
         super().__init__(target, context, parent)
         self.control_only = control_only
         self._controls: dict[Scenario, BrokenError | LackingError | None] = {}
+        self._right: set[Batch] = set()
+        """batches that were right in every respect"""
 
     def sibling(self) -> Bench:
         """Another bench with a PD of its own on the same context."""
@@ -123,8 +123,10 @@ class Bench(Pair):
         queue_pairs: int = 1,
         chain: bool = False,
         null_mr: NullMR | None = None,
+        wanted: Callable[[Scenario], bool] | None = None,
     ) -> None:
-        """Run scenarios that are all in flight at once, as `run_at_once` does, and check each like `check`.
+        """Run scenarios that are all in flight at once, as `run_at_once` does, and check each that is `wanted` (None:
+        all) like `check`.
 
         It is the first that is wrong which fails; the control is the same scenarios at once on ordinary memory.
         """
@@ -136,22 +138,62 @@ class Bench(Pair):
             return
         lkey = null_mr.lkey if null_mr else None
         runs = self._run_till_arrival(scenarios, queue_pairs, chain, lkey)
-        run = next((run for run in runs if run.about(*aspects)), None)
+        if null_mr is None and queue_pairs == 1 and not any(run.findings for run in runs):
+            self._right.add(Batch(tuple(scenarios), chain))
+        judged = [run for run in runs if wanted is None or run.scenario not in scenarios or wanted(run.scenario)]
+        run = next((run for run in judged if run.about(*aspects)), None)
         if run is None:
             return
         findings = run.about(*aspects)
         text = self.text(run, findings, runs)
         shown = frozenset(found.aspect for found in findings)
+        culprit = run.scenario if run.scenario in scenarios else scenarios[-1]  # of what follows an unsignaled one
         if max(scenario.length for scenario in scenarios) > LONGEST_CONTROL:
-            raise Failure(text, run.scenario, aspects=shown)
+            raise Failure(text, culprit, aspects=shown)
         controls = self._run_till_arrival(_on_ordinary_memory(scenarios), queue_pairs, chain)
         control = next((control for control in controls if control.about(*aspects)), None)
         if control:
             broken = "the same work request fails on ordinary memory too"
             ordinary = self.text(control, control.findings, controls)
             raise BrokenError(f"{broken}\n{ordinary}\nWith the null MR:\n{text}", control.scenario)
-        text += "\ncontrol: the same work request on ordinary memory ends as it must"
-        raise Failure(text, run.scenario, aspects=shown)
+        text = f"{text}\ncontrol: the same work request on ordinary memory ends as it must"
+        if len(scenarios) > 1 and not any(run.about(*aspects) for run in self._run_till_arrival([culprit], lkey=lkey)):
+            text += "\nalone, the work request with the null MR ends as it must, too"
+            raise Failure(text, culprit, shown_by_scenario=False, aspects=shown)
+        raise Failure(text, culprit, aspects=shown)
+
+    def check_each(
+        self, batches: Iterable[Batch], wanted: Callable[[Scenario], bool], *aspects: Aspect
+    ) -> dict[str, int]:
+        """Check batch after batch, of each the scenarios that are `wanted`; what the device lacks for some, and for how
+        many.
+
+        A batch that was right in every respect is not run again when another check asks for other aspects of it; one
+        that was not is, with its control.
+        Raises Failure of the first batch that fails, which names the others; LackingError if none can be run; what
+        `check` does.
+        """
+        failures: list[Failure] = []
+        lacking: Counter[str] = Counter()
+        tried = 0
+        for batch in batches:
+            if batch in self._right:
+                tried += 1
+                continue
+            try:
+                self.check_at_once(batch.scenarios, *aspects, chain=batch.chain, wanted=wanted)
+                tried += 1
+            except LackingError as lack:
+                lacking[str(lack)] += 1
+            except Failure as failure:
+                failures.append(failure)
+                if len(failures) == MOST_FAILURES:
+                    break
+        if failures:
+            raise _first_of(failures)
+        if lacking and not tried:
+            raise LackingError(next(iter(lacking)))
+        return dict(lacking)
 
     def _run_till_arrival(
         self, scenarios: Sequence[Scenario], queue_pairs: int = 1, chain: bool = False, lkey: int | None = None

@@ -5,7 +5,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from conformance.scenarios import ATOMIC_LENGTH, Operation, Place, Plan, Region, Scenario, Side, pattern, scatter_side
+from conformance.scenarios import (
+    ATOMIC_LENGTH,
+    Operation,
+    Place,
+    Plan,
+    Region,
+    Scenario,
+    Side,
+    Signal,
+    Wait,
+    pattern,
+    scatter_side,
+)
 
 
 @dataclass(frozen=True)
@@ -45,13 +57,15 @@ class Prediction:
 
     `before` and `after` are the images of both arenas. `unspecified` are the stretches of the responder's arena
     of which nothing is promised: the GRH of a UD receive, and the ordinary segments of a receive in error.
+    `notified` are the sides that must see a completion event, of those that ask for one.
     """
 
     before: dict[Side, bytearray]
     after: dict[Side, bytearray]
     unspecified: tuple[Region, ...]
-    requester: Completion
+    requester: Completion | None
     responder: Completion | None
+    notified: frozenset[Side] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -97,7 +111,10 @@ def predict(scenario: Scenario, layout: Plan, byteorder: Literal["little", "big"
         written = _atomic_result(scenario, message, byteorder) if scenario.operation.is_atomic else message
         after[Side.RESPONDER][layout.remote.offset : layout.remote.end] = written
     unspecified = _scatter(scenario, layout, message, after[scatter_side(scenario.operation)])
-    return Prediction(before, after, tuple(unspecified), *_completions(scenario))
+    requester, responder = _completions(scenario)
+    return Prediction(
+        before, after, tuple(unspecified), requester, responder, frozenset(_notified(scenario, requester, responder))
+    )
 
 
 def _message(scenario: Scenario, layout: Plan, before: dict[Side, bytearray]) -> bytes:
@@ -139,13 +156,27 @@ def _scatter(scenario: Scenario, layout: Plan, message: bytes, image: bytearray)
     return unspecified
 
 
-def _completions(scenario: Scenario) -> tuple[Completion, Completion | None]:
-    """ibv_poll_cq(3): of a completion in error, only wr_id, status, qp_num and vendor_err are valid."""
+def _notified(scenario: Scenario, requester: Completion | None, responder: Completion | None) -> Iterator[Side]:
+    """ibv_req_notify_cq(3): a CQ that was asked for solicited ones tells of errors too."""
+    if scenario.wait is Wait.POLL:
+        return
+    if requester is not None:
+        yield Side.REQUESTER
+    if responder is not None and (scenario.wait is Wait.EVENT or scenario.solicited or not responder.is_success):
+        yield Side.RESPONDER
+
+
+def _completions(scenario: Scenario) -> tuple[Completion | None, Completion | None]:
+    """ibv_poll_cq(3): of a completion in error, only wr_id, status, qp_num and vendor_err are valid. It comes whether
+    or not the work request was signaled.
+    """
     operation = scenario.operation
     if scenario.is_too_long:
         return Completion(TOO_LONG_AT_REQUESTER), Completion(TOO_LONG_AT_RESPONDER)
     returned = scenario.length if operation is Operation.RDMA_READ or operation.is_atomic else None
-    requester = Completion(SUCCESS, REQUESTER_OPCODES[operation], returned)
+    requester = None
+    if scenario.signal is not Signal.UNSIGNALED:
+        requester = Completion(SUCCESS, REQUESTER_OPCODES[operation], returned)
     if not operation.consumes_receive:
         return requester, None
     if operation.is_write:

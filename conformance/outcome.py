@@ -9,7 +9,18 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from conformance.model import SUCCESS, Completion, Prediction
-from conformance.scenarios import Operation, Place, Plan, Region, Scenario, Side, Transport, scatter_side
+from conformance.scenarios import (
+    Operation,
+    Place,
+    Plan,
+    Region,
+    Scenario,
+    Side,
+    Signal,
+    Transport,
+    Wait,
+    scatter_side,
+)
 
 CONTEXT_BYTES = 8
 """Bytes shown before and after the first wrong one."""
@@ -53,7 +64,8 @@ class Refusal:
 class Outcome:
     """What came of one scenario: each side's completions, and both arenas as they were found afterwards.
 
-    `wr_id` is that of the work requests of both sides. A completion of another one is a finding.
+    `wr_id` is that of the work requests of both sides. A completion of another one is a finding. `notified` says
+    of the sides that asked for a completion event whether it came, but of those of which that cannot be told.
     """
 
     wr_id: int
@@ -62,6 +74,7 @@ class Outcome:
     refusal: Refusal | None = None
     waited: Mapping[Side, float] = field(default_factory=dict)
     """seconds that a side's completion was waited for in vain"""
+    notified: Mapping[Side, bool] = field(default_factory=dict)
 
 
 class Aspect(Enum):
@@ -71,6 +84,8 @@ class Aspect(Enum):
     """the work requests were taken, and completed with the right status"""
     COMPLETION = "completion"
     """opcode, byte_len, imm_data and number of completions"""
+    EVENT = "event"
+    """whether a completion event came"""
     PAYLOAD = "payload"
     """the ordinary memory that the message must reach"""
     CANARY = "canary"
@@ -127,7 +142,8 @@ class Run:
     def is_lost(self) -> bool:
         """Did an unreliable transport send the message, and nothing of it arrive?"""
         sent = [wc.status for wc in self.outcome.completions[Side.REQUESTER]]
-        if self.scenario.transport not in UNRELIABLE or sent != [*SUCCESS]:
+        due = [] if self.prediction.requester is None else [*SUCCESS]
+        if self.scenario.transport not in UNRELIABLE or sent != due:
             return False
         if self.scenario.operation.consumes_receive:
             return not self.outcome.completions[Side.RESPONDER]
@@ -147,6 +163,7 @@ def judge(scenario: Scenario, layout: Plan, prediction: Prediction, outcome: Out
     findings: list[Finding] = []
     for side, expected in ((Side.REQUESTER, prediction.requester), (Side.RESPONDER, prediction.responder)):
         findings += _judge_completions(side, expected, outcome)
+    findings += _judge_events(prediction, outcome)
     for side in Side:
         findings += _judge_memory(scenario, layout, prediction, outcome, side)
     return tuple(findings)
@@ -181,6 +198,13 @@ def _judge_completions(side: Side, expected: Completion | None, outcome: Outcome
                 )
     for surplus in more:
         yield Finding(Aspect.COMPLETION, f"{side.value}: one completion too many: {surplus}")
+
+
+def _judge_events(prediction: Prediction, outcome: Outcome) -> Iterator[Finding]:
+    for side, came in outcome.notified.items():
+        if came != (side in prediction.notified):
+            text = "a completion event that nobody asked for" if came else "no completion event, but a completion"
+            yield Finding(Aspect.EVENT, f"{side.value}: {text}")
 
 
 def in_words(seconds: float) -> str:
@@ -241,6 +265,7 @@ def describe(scenario: Scenario, layout: Plan, addresses: Addresses = NOT_KNOWN)
     if imm is not None:
         lines[0] += f", imm_data {imm:#010x}"
     lines[0] += f", posted by {_posting(scenario)}, polled by {_polling(scenario)}"
+    lines += _manner(scenario)
     if layout.gather:
         lines.append(f"gather:  {_list(layout.gather, addresses.gather)}")
     if layout.remote:
@@ -251,6 +276,22 @@ def describe(scenario: Scenario, layout: Plan, addresses: Addresses = NOT_KNOWN)
             where = "local list"
         lines.append(f"scatter: {_list(layout.scatter, addresses.scatter)} ({where})")
     return "\n".join(lines)
+
+
+def _manner(scenario: Scenario) -> Iterator[str]:
+    """What is not as it mostly is."""
+    if scenario.signal is Signal.UNSIGNALED:
+        yield "not signaled (sq_sig_all 0); a signaled SEND of ordinary memory follows"
+    elif scenario.signal is Signal.SIGNALED:
+        yield "signaled (sq_sig_all 0)"
+    if scenario.inline:
+        yield "inline data (IBV_SEND_INLINE)"
+    if scenario.solicited:
+        yield "solicited (IBV_SEND_SOLICITED)"
+    if scenario.wait is Wait.EVENT:
+        yield "waited for by ibv_get_cq_event"
+    elif scenario.wait is Wait.SOLICITED_EVENT:
+        yield "waited for by ibv_get_cq_event, at the responder of solicited completions only"
 
 
 def _posting(scenario: Scenario) -> str:

@@ -11,14 +11,18 @@ whoever runs the scenario. How a scenario must end is in conformance.model.
 
 import random
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, cached_property
+from typing import Any
 
 ATOMIC_LENGTH = 8
 GRH_LENGTH = 40
 """Bytes that precede the payload in every UD receive (ibv_post_recv(3))."""
 GUARD_LENGTH = 64
+INLINE_LENGTH = 64
+"""Bytes of inline data that queue pairs for it take."""
 LONGEST_CONTROL = 1 << 26
 """Bytes: a longer scenario is not repeated on ordinary memory."""
 CANARY_OFFSET = 4096
@@ -53,6 +57,10 @@ class Operation(Enum):
     @property
     def is_atomic(self) -> bool:
         return self in (Operation.CMP_AND_SWP, Operation.FETCH_AND_ADD)
+
+    @property
+    def gathers(self) -> bool:
+        return self.is_send or self.is_write
 
     @property
     def has_imm(self) -> bool:
@@ -147,6 +155,23 @@ def total(segments: tuple[Segment, ...]) -> int:
     return sum(segment.length for segment in segments)
 
 
+class Signal(Enum):
+    """Which send work requests are reported: all (sq_sig_all), or those that ask for it, which this one does or not."""
+
+    ALL = "all"
+    SIGNALED = "signaled"
+    UNSIGNALED = "unsignaled"
+
+
+class Wait(Enum):
+    """How completions are waited for: by polling, or for an event on a completion channel first, of any completion or,
+    at the responder, of a solicited one."""
+
+    POLL = "poll"
+    EVENT = "event"
+    SOLICITED_EVENT = "solicited_event"
+
+
 @dataclass(frozen=True)
 class LinkKind:
     """Everything of a scenario that decides which queue pairs carry it."""
@@ -155,9 +180,16 @@ class LinkKind:
     queue: Queue
     post: Post
     poll: Poll
+    selective: bool = False
+    """sq_sig_all is 0"""
+    inline: bool = False
+    """the requester has room for inline data"""
+    channel: bool = False
+    """the CQs have completion channels"""
 
     def __str__(self) -> str:
-        return f"{self.transport.value}-{self.queue.value}-{self.post.value}-{self.poll.value}"
+        names = [self.transport.value, self.queue.value, self.post.value, self.poll.value]
+        return "-".join(names + [name for name in ("selective", "inline", "channel") if getattr(self, name)])
 
 
 @dataclass(frozen=True)
@@ -178,12 +210,18 @@ class Scenario:
     queue: Queue = Queue.RQ
     post: Post = Post.POST_SEND
     poll: Poll = Poll.POLL_CQ
+    signal: Signal = Signal.ALL
+    inline: bool = False
+    """IBV_SEND_INLINE, ibv_wr_set_inline_data"""
+    solicited: bool = False
+    """IBV_SEND_SOLICITED"""
+    wait: Wait = Wait.POLL
 
     def __post_init__(self) -> None:
         operation = self.operation
         if operation not in TRANSPORT_OPERATIONS[self.transport]:
             raise ValueError(f"{self.transport.name} has no {operation.name}")
-        if bool(self.gather) != (operation.is_send or operation.is_write):
+        if bool(self.gather) != operation.gathers:
             raise ValueError(f"{operation.name} with gather list {segments_id(self.gather)}")
         if bool(self.scatter) == (operation is Operation.RDMA_WRITE):
             raise ValueError(f"{operation.name} with scatter list {segments_id(self.scatter)}")
@@ -193,6 +231,12 @@ class Scenario:
             raise ValueError("ibv_wr_set_sge names one segment")
         if self.transport is Transport.XRC and self.queue is not Queue.SRQ:
             raise ValueError("XRC receives through an SRQ only")
+        if self.inline and (any(each.null for each in self.gather) or not 0 < total(self.gather) <= INLINE_LENGTH):
+            raise ValueError(f"inline data is 1 to {INLINE_LENGTH} bytes of ordinary memory")
+        if self.solicited and not operation.consumes_receive:
+            raise ValueError(f"{operation.name} is no message that could be solicited")
+        if self.wait is not Wait.POLL and self.poll is not Poll.POLL_CQ:
+            raise ValueError("pyverbs asks no CQ-ex for events")
         if self.is_too_long and self.transport not in (Transport.RC, Transport.XRC):
             raise ValueError("a message longer than the list is an error on reliable transports only")
 
@@ -207,16 +251,31 @@ class Scenario:
                 self.queue.value,
                 self.post.value,
                 self.poll.value,
+                *self._more(),
             )
         )
+
+    def _more(self) -> Iterator[str]:
+        """What an id says behind its seven fields: whatever is not as it mostly is."""
+        if self.signal is not Signal.ALL:
+            yield self.signal.value
+        if self.inline:
+            yield "inline"
+        if self.solicited:
+            yield "solicited"
+        if self.wait is not Wait.POLL:
+            yield self.wait.value
 
     @classmethod
     def parse(cls, text: str) -> "Scenario":
         """The scenario with this id; raises ValueError for any other text."""
         fields = text.split("-")
-        if len(fields) != 7:
-            raise ValueError(f"7 fields separated by '-', not {len(fields)}")
-        transport, operation, gather, scatter, queue, post, poll = fields
+        if len(fields) < 7:
+            raise ValueError(f"7 fields or more separated by '-', not {len(fields)}")
+        transport, operation, gather, scatter, queue, post, poll, *more = fields
+        others = {name: value for field in more for name, value in _OTHERS.get(field, {"": field}).items()}
+        if "" in others or len(others) < len(more):
+            raise ValueError(f"{'-'.join(more)}: each of {', '.join(_OTHERS)} can stand there, those of a kind once")
         return cls(
             Transport(transport),
             Operation(operation),
@@ -225,6 +284,7 @@ class Scenario:
             Queue(queue),
             Post(post),
             Poll(poll),
+            **others,
         )
 
     @cached_property
@@ -234,7 +294,15 @@ class Scenario:
 
     @cached_property
     def link(self) -> LinkKind:
-        return LinkKind(self.transport, self.queue, self.post, self.poll)
+        return LinkKind(
+            self.transport,
+            self.queue,
+            self.post,
+            self.poll,
+            self.signal is not Signal.ALL,
+            self.inline,
+            self.wait is not Wait.POLL,
+        )
 
     @property
     def length(self) -> int:
@@ -273,6 +341,36 @@ class Scenario:
             gather=tuple(mem(segment.length) for segment in self.gather),
             scatter=tuple(mem(segment.length) for segment in self.scatter),
         )
+
+
+PLAIN_LENGTH = 64
+
+
+def plain(kind: LinkKind, operation: Operation, length: int = PLAIN_LENGTH) -> Scenario:
+    """A work request on ordinary memory for an operation of a kind of link; atomics have their own length."""
+    length = ATOMIC_LENGTH if operation.is_atomic else length
+    header = GRH_LENGTH if kind.transport is Transport.UD else 0
+    return Scenario(
+        kind.transport,
+        operation,
+        (mem(length),) if operation.gathers else (),
+        () if operation is Operation.RDMA_WRITE else (mem(header + length),),
+        kind.queue,
+        kind.post,
+        kind.poll,
+        Signal.SIGNALED if kind.selective else Signal.ALL,
+        kind.inline,
+        wait=Wait.EVENT if kind.channel else Wait.POLL,
+    )
+
+
+_OTHERS: dict[str, dict[str, Any]] = {
+    **{signal.value: {"signal": signal} for signal in Signal if signal is not Signal.ALL},
+    "inline": {"inline": True},
+    "solicited": {"solicited": True},
+    **{wait.value: {"wait": wait} for wait in Wait if wait is not Wait.POLL},
+}
+"""The fields of a scenario that stand in an id only where they are not as they mostly are."""
 
 
 def segments_id(segments: tuple[Segment, ...]) -> str:

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -15,6 +16,7 @@ from conformance.outcome import Aspect
 from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
+    INLINE_LENGTH,
     TRANSPORT_OPERATIONS,
     Address,
     LinkKind,
@@ -24,7 +26,9 @@ from conformance.scenarios import (
     Queue,
     Scenario,
     Segment,
+    Signal,
     Transport,
+    Wait,
     mem,
     total,
 )
@@ -37,6 +41,9 @@ LONGEST = 1 << 17
 """Bytes of one segment; the matrix has longer ones."""
 MOST_BROKEN = 8
 """Work requests that are BROKEN, and none before that is not: there is no use in trying more."""
+
+MANNERS = tuple(product(Signal, Wait, (False, True)))
+"""How it is signaled, how it is waited for and whether it is solicited, the plainest first."""
 
 Draw = Callable[[Capabilities, Sequence[LinkKind]], st.SearchStrategy[Scenario]]
 
@@ -165,7 +172,22 @@ def _scenarios(
     elif operation.is_send:
         header = GRH_LENGTH if kind.transport is Transport.UD else 0
         scatter = _stretch(draw(lists(able, received)), total(gather) + header)
-    return Scenario(kind.transport, operation, gather, scatter, kind.queue, kind.post, kind.poll)
+    may_be_inline = gather and not any(each.null for each in gather) and total(gather) <= INLINE_LENGTH
+    inline = bool(may_be_inline) and draw(st.booleans())
+    signal, wait, solicited = draw(st.sampled_from(MANNERS))
+    return Scenario(
+        kind.transport,
+        operation,
+        gather,
+        scatter,
+        kind.queue,
+        kind.post,
+        kind.poll,
+        signal,
+        inline,
+        solicited and operation.consumes_receive,
+        wait if kind.poll is Poll.POLL_CQ else Wait.POLL,
+    )
 
 
 def _cut(segments: tuple[Segment, ...], most: int) -> tuple[Segment, ...]:

@@ -107,6 +107,16 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "too-long-reported-twice",
         "too-long-leaks",
     ),
+    # traffic
+    "test_zeros_arrive_in_traffic_of_each_kind": ("unsignaled-reads-garbage",),
+    "test_each_gathered_segment_arrives_in_traffic_of_each_kind": ("third-segment-wrong",),
+    "test_what_is_received_in_traffic_is_gone": ("receive-end-padding",),
+    "test_responses_in_traffic_are_gone": ("read-response-leak",),
+    "test_results_of_atomics_in_traffic_are_gone": ("atomic-leak",),
+    "test_ordinary_segments_in_traffic_get_their_own_bytes": ("inline-scatter-drift",),
+    "test_no_traffic_writes_at_the_address_that_it_names": ("short-message-leak", "inline-leak"),
+    "test_traffic_completes_as_on_ordinary_memory": ("short-message-counts-null", "unsignaled-is-reported"),
+    "test_the_completion_channel_is_told_as_on_ordinary_memory": ("no-event-of-null-receive", "null-is-solicited"),
     # key
     "test_its_rkey_gives_a_peer_nothing": ("rkey-reads", "rkey-writes", "rkey-atomics", "rkey-left-over"),
     "test_its_rkey_opens_no_address_at_all": ("rkey-opens-low-addresses",),

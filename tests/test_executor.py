@@ -15,7 +15,7 @@ import pytest
 from conformance.judging import Bench
 from conformance.outcome import MEMORY, Aspect, Run
 from conformance.reference.engine import abi
-from conformance.scenarios import CANARY_OFFSET, Scenario, Side, mem, null
+from conformance.scenarios import CANARY_OFFSET, Scenario, Side, Signal, Wait, mem, null
 from conformance.verbs.end import Domain, End
 from conformance.verbs.executor import Job, post
 from conformance.verbs.link import Link
@@ -91,17 +91,18 @@ def test_scenarios_in_flight_on_one_link_all_end_as_predicted(
         calls.append(name)
         return method(*arguments)
 
-    for name in ("post_send", "post_recv", "post_srq_recv", "poll_cq"):
+    for name in ("post_send", "post_batch", "post_recv", "post_srq_recv", "poll_cq"):
         patch(name, partial(noted, name))
     runs = run_at_once(bench, scenarios, chain)
     assert [run.scenario for run in runs] == scenarios
     assert [finding.text for run in runs for finding in run.findings] == []
     receives = sum(scenario.operation.consumes_receive for scenario in scenarios)
     posts = calls[: calls.index("poll_cq")] if "poll_cq" in calls else calls
-    sends = posts.count("post_send")
+    verb = "post_send" if "-post_send-" in kind else "post_batch"
+    sends = posts.count(verb)
     assert len(posts) == (2 if chain else receives + count)
     assert sends == (1 if chain else count)
-    assert posts[-sends:] == ["post_send"] * sends
+    assert posts[-sends:] == [verb] * sends
 
 
 AT_ONCE = [replace(SEND, gather=(null(8 + i), mem(3)), scatter=(mem(5), null(6 + i))) for i in range(16)]
@@ -381,3 +382,72 @@ def test_one_of_several_may_be_refused_by_its_key(bench: Bench) -> None:
     runs = bench.run_at_once(jobs)
     assert [run.findings for run in runs] == [(), (), ()]
     assert bench.link(WRITE.link) is not link
+
+
+# Not signaled, and waited for by events
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_signaled_is_followed_by_what_is(bench: Bench, kind: str) -> None:
+    scenarios = [replace(scenario, signal=Signal.UNSIGNALED) for scenario in different(kind, 4)]
+    *runs, closing = run_at_once(bench, scenarios, chain=True)
+    assert [run.scenario for run in runs] == scenarios
+    assert [finding.text for run in (*runs, closing) for finding in run.findings] == []
+    assert [run.outcome.completions[Side.REQUESTER] for run in runs] == [()] * 4
+    assert not closing.scenario.has_null
+
+
+def test_what_is_posted_must_end_with_what_is_signaled(bench: Bench) -> None:
+    link = bench.link(replace(SEND.link, selective=True))
+    with pytest.raises(ValueError, match="nothing would tell when it is done"):
+        post(link, Job(replace(SEND, signal=Signal.UNSIGNALED)))
+
+
+def test_a_completion_of_what_is_not_signaled_is_found(bench: Bench, patch: Patch) -> None:
+    def report(method: Any, device: Any, qp: Any, wr: Any, status: int) -> None:
+        if any(device.lkeys[sge.lkey].null for sge in wr.sges):
+            wr.flags |= abi.SEND_SIGNALED
+        method(device, qp, wr, status)
+
+    patch("complete_send", report)
+    with pytest.raises(Failure, match="requester: a completion where none is due"):
+        bench.check(replace(WRITE, signal=Signal.UNSIGNALED), Aspect.COMPLETION)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "events"),
+    [
+        (replace(SEND, wait=Wait.EVENT), {Side.REQUESTER: True, Side.RESPONDER: True}),
+        (replace(SEND, wait=Wait.SOLICITED_EVENT), {Side.REQUESTER: True, Side.RESPONDER: False}),
+        (replace(SEND, wait=Wait.SOLICITED_EVENT, solicited=True), {Side.REQUESTER: True, Side.RESPONDER: True}),
+        (replace(READ, wait=Wait.EVENT), {Side.REQUESTER: True}),
+        (replace(READ, wait=Wait.EVENT, signal=Signal.UNSIGNALED), {}),
+    ],
+    ids=str,
+)
+def test_events_are_asked_for_and_taken(bench: Bench, scenario: Scenario, events: dict[Side, bool]) -> None:
+    for _ in range(3):
+        run = run_at_once(bench, [scenario])[0]
+        assert run.outcome.notified == events
+        assert run.findings == ()
+
+
+def test_events_of_several_in_flight_are_one(bench: Bench) -> None:
+    runs = run_at_once(bench, [replace(scenario, wait=Wait.EVENT) for scenario in AT_ONCE])
+    assert [finding.text for run in runs for finding in run.findings] == []
+
+
+@pytest.mark.parametrize("side", Side)
+def test_an_event_that_does_not_come_is_found_and_the_completion_too(bench: Bench, patch: Patch, side: Side) -> None:
+    link = bench.link(replace(SEND.link, channel=True))
+    silent = link.requester.qp.qp_num if side is Side.REQUESTER else link.responder.qp.qp_num
+
+    def complete(method: Any, device: Any, cq: Any, cqe: Any, *rest: Any) -> None:
+        if cqe.qp.qp_num == silent:
+            cq.armed = 0
+        method(device, cq, cqe, *rest)
+
+    patch("complete", complete)
+    (run,) = run_at_once(bench, [replace(SEND, wait=Wait.EVENT)])
+    assert [finding.aspect for finding in run.findings] == [Aspect.EVENT]
+    assert run.findings[0].text.startswith(side.value)

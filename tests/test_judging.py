@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from conformance.capabilities import capabilities
-from conformance.judging import Bench, control_of
+from conformance.judging import MOST_FAILURES, Bench, control_of
 from conformance.outcome import MEMORY, Aspect
 from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak
-from conformance.scenarios import CANARY_OFFSET, LONGEST_CONTROL, Operation, Scenario, Side, Transport, null
+from conformance.scenarios import CANARY_OFFSET, LONGEST_CONTROL, Operation, Scenario, Side, Transport, mem, null
+from conformance.traffic import Batch
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
 from conformance.verbs.wr import SGE, RecvWR
@@ -517,8 +518,8 @@ def test_a_pd_that_cannot_be_deallocated_says_why(bench: Bench, patch: Patch) ->
 
 
 def test_the_transports_that_have_no_atomics_are_not_asked_for_them(bench: Bench) -> None:
-    assert Operation.FETCH_AND_ADD in bench.offered(Transport.RC)
-    assert Operation.FETCH_AND_ADD not in bench.offered(Transport.UC)
+    assert Operation.FETCH_AND_ADD in bench.offered(SEND.link)
+    assert Operation.FETCH_AND_ADD not in bench.offered(replace(SEND.link, transport=Transport.UC))
 
 
 def test_a_control_that_passes_on_one_kind_of_link_says_nothing_of_another(bench: Bench, patch: Patch) -> None:
@@ -560,6 +561,85 @@ def test_what_is_broken_on_ordinary_memory_is_broken_alone(bench: Bench, patch: 
             bench.check(broken)
     bench.check(SEND)
     bench.check(WRITE)
+
+
+# Traffic of one kind in one check
+
+TRAFFIC = [Batch((replace(SEND, gather=(null(8 + i),), scatter=(mem(8 + i),)),)) for i in range(5)]
+
+
+def everything(_: Scenario) -> bool:
+    return True
+
+
+def garbage(*lengths: int) -> Callable[..., Any]:
+    def read(method: Any, device: Any, transfer: Any, segment: Any) -> Any:
+        return b"\xa5" * segment.length if segment.length in lengths else method(device, transfer, segment)
+
+    return read
+
+
+def test_what_was_right_in_every_respect_is_not_run_again(bench: Bench, patch: Patch) -> None:
+    bench.control(SEND)
+    runs = Calls(nothing, first=1 << 30)
+    patch("send", runs)
+    for aspect in (Aspect.PAYLOAD, Aspect.CANARY, Aspect.COMPLETION):
+        assert bench.check_each(TRAFFIC, everything, aspect) == {}
+    assert runs.count == 5
+
+
+def test_what_was_wrong_in_some_respect_is_run_anew_for_another(bench: Bench, patch: Patch) -> None:
+    patch("read_null", garbage(9))
+    bench.check_each(TRAFFIC, everything, Aspect.CANARY)
+    with pytest.raises(Failure, match="control: the same work request on ordinary memory ends as it must"):
+        bench.check_each(TRAFFIC, everything, Aspect.PAYLOAD)
+
+
+def test_the_first_that_fails_is_shown_and_all_others_are_named(bench: Bench, patch: Patch) -> None:
+    patch("read_null", garbage(9, 11, 12))
+    with pytest.raises(Failure) as failed:
+        bench.check_each(TRAFFIC, everything, Aspect.PAYLOAD)
+    assert failed.value.scenario == TRAFFIC[1].scenarios[0]
+    others = str(failed.value).partition("these fail too:\n")[2]
+    assert others.split() == [str(TRAFFIC[index].scenarios[0]) for index in (3, 4)]
+
+
+def test_a_device_on_which_nothing_works_is_not_tried_to_the_end(bench: Bench, patch: Patch) -> None:
+    patch("read_null", garbage(*range(8, 40)))
+    many = [Batch((replace(SEND, gather=(null(8 + i),), scatter=(mem(8 + i),)),)) for i in range(30)]
+    with pytest.raises(Failure, match="and no more were tried") as failed:
+        bench.check_each(many, everything, Aspect.PAYLOAD)
+    assert len(str(failed.value).partition("these fail too:\n")[2].splitlines()) == MOST_FAILURES
+
+
+def test_of_those_in_flight_only_the_wanted_are_judged(bench: Bench, patch: Patch) -> None:
+    at_once = Batch(tuple(batch.scenarios[0] for batch in TRAFFIC))
+    patch("read_null", garbage(9))
+    bench.check_each([at_once], lambda scenario: scenario.length != 9, Aspect.PAYLOAD)
+    with pytest.raises(Failure):
+        bench.check_each([at_once], lambda scenario: scenario.length == 9, Aspect.PAYLOAD)
+
+
+def test_what_is_wrong_beside_others_only_says_so_and_is_not_shown_by_its_scenario(bench: Bench, patch: Patch) -> None:
+    def in_a_chain(method: Any, device: Any, transfer: Any, segment: Any) -> Any:
+        return b"\xa5" * segment.length if transfer.wr.index % 8 == 3 else method(device, transfer, segment)
+
+    at_once = Batch(tuple(batch.scenarios[0] for batch in TRAFFIC))
+    bench.control(SEND)  # has index 0 on its link
+    patch("read_null", in_a_chain)
+    with pytest.raises(Failure, match="alone, the work request with the null MR ends as it must") as failed:
+        bench.check_each([at_once], everything, Aspect.PAYLOAD)
+    assert not failed.value.shown_by_scenario
+
+
+def test_what_a_device_lacks_for_some_is_told_and_for_all_raised(bench: Bench) -> None:
+    bench.able = replace(bench.able, max_sge=1)
+    lists = [Batch((Scenario.parse(f"rc-send-n{length}+m1-m9-{PATH}"),)) for length in (3, 4)]
+    (why,) = bench.check_each([*TRAFFIC, *lists], everything, Aspect.PAYLOAD).items()
+    assert why[0].endswith("takes lists of 1 segments (max_sge)")
+    assert why[1] == 2
+    with pytest.raises(LackingError, match="max_sge"):
+        bench.check_each(lists, everything, Aspect.PAYLOAD)
 
 
 def test_memory_that_cannot_be_registered_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:

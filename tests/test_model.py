@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The model: what must be in memory and in the completions."""
 
+from dataclasses import replace
+
 import pytest
 
 from conformance.model import Prediction, predict
-from conformance.scenarios import Operation, Plan, Scenario, Side, Transport, mem, null, plan
+from conformance.scenarios import Operation, Plan, Scenario, Side, Signal, Transport, Wait, mem, null, plan
 from tests.work_requests import ADD, READ, SEND, SWAP, TOO_LONG, UD, WRITE
 
 
@@ -85,6 +87,7 @@ def test_a_read_leaves_remote_memory_and_fills_the_ordinary_segment() -> None:
     source = prediction.before[Side.RESPONDER][layout.remote.offset : layout.remote.end]
     assert prediction.after[Side.REQUESTER][region.offset : region.end] == source[4:]
     assert prediction.after[Side.RESPONDER] == prediction.before[Side.RESPONDER]
+    assert prediction.requester is not None
     assert prediction.requester.byte_len == 10
 
 
@@ -106,6 +109,7 @@ def test_a_message_longer_than_the_list_is_a_length_error() -> None:
     layout, prediction = predicted(TOO_LONG)
     assert prediction.responder is not None
     assert prediction.responder.statuses == {"IBV_WC_LOC_LEN_ERR", "IBV_WC_LOC_QP_OP_ERR"}
+    assert prediction.requester is not None
     assert prediction.requester.statuses == {"IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_OP_ERR"}
     assert prediction.unspecified == (layout.scatter[1].region,)
 
@@ -117,3 +121,42 @@ def test_immediate_data_is_expected_where_it_is_sent() -> None:
     assert prediction.responder.imm_data == scenario.imm_data is not None
     assert prediction.responder.byte_len == 4
     assert predicted(SEND)[1].responder.imm_data is None  # type: ignore[union-attr]
+
+
+def test_what_is_not_signaled_completes_at_the_responder_alone_unless_it_fails() -> None:
+    _, prediction = predicted(replace(SEND, signal=Signal.UNSIGNALED))
+    assert prediction.requester is None
+    assert prediction.responder is not None
+    assert predicted(replace(TOO_LONG, signal=Signal.UNSIGNALED))[1].requester is not None
+
+
+@pytest.mark.parametrize(
+    ("scenario", "notified"),
+    [
+        (SEND, set()),
+        (replace(SEND, wait=Wait.EVENT), set(Side)),
+        (replace(SEND, wait=Wait.EVENT, signal=Signal.UNSIGNALED), {Side.RESPONDER}),
+        (replace(SEND, wait=Wait.SOLICITED_EVENT), {Side.REQUESTER}),
+        (replace(SEND, wait=Wait.SOLICITED_EVENT, solicited=True), set(Side)),
+        (replace(TOO_LONG, wait=Wait.SOLICITED_EVENT), set(Side)),
+        (replace(READ, wait=Wait.SOLICITED_EVENT), {Side.REQUESTER}),
+    ],
+    ids=str,
+)
+def test_a_channel_is_told_of_what_it_was_asked_for_and_of_errors(scenario: Scenario, notified: set[Side]) -> None:
+    assert predicted(scenario)[1].notified == notified
+
+
+@pytest.mark.parametrize("length", [1, 7])
+def test_a_message_shorter_than_the_list_leaves_the_rest_as_it_was(length: int) -> None:
+    layout, prediction = predicted(replace(SEND, gather=(mem(length),), scatter=(mem(4), null(2), mem(8))))
+    source = prediction.before[Side.REQUESTER][layout.gather[0].region.offset :][:length]  # type: ignore[union-attr]
+    expected = bytearray(prediction.before[Side.RESPONDER])
+    first, last = layout.scatter[0].region, layout.scatter[2].region
+    assert first is not None
+    assert last is not None
+    expected[first.offset : first.offset + len(source[:4])] = source[:4]
+    expected[last.offset : last.offset + len(source[6:])] = source[6:]
+    assert prediction.after[Side.RESPONDER] == expected
+    assert prediction.responder is not None
+    assert prediction.responder.byte_len == length

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.model import Completion, predict
 from conformance.outcome import MEMORY, Addresses, Aspect, Finding, Outcome, Refusal, WorkCompletion, describe, judge
-from conformance.scenarios import Operation, Place, Scenario, Side, Transport, mem, null, plan
+from conformance.scenarios import Operation, Place, Scenario, Side, Transport, Wait, mem, null, plan
 
 SCENARIO = Scenario(Transport.RC, Operation.SEND_WITH_IMM, (null(4), mem(4)), (mem(6), null(8)))
 LAYOUT = plan(SCENARIO)
@@ -118,7 +118,28 @@ def test_remote_memory_is_payload_unless_it_is_only_read(scenario: Scenario, asp
 
 
 def test_memory_is_every_aspect_that_is_not_about_completions() -> None:
-    assert set(MEMORY) == set(Aspect) - {Aspect.ACCEPTED, Aspect.COMPLETION}
+    assert set(MEMORY) == set(Aspect) - {Aspect.ACCEPTED, Aspect.COMPLETION, Aspect.EVENT}
+
+
+@pytest.mark.parametrize(
+    ("wait", "solicited", "came", "text"),
+    [
+        (Wait.EVENT, False, False, "responder: no completion event, but a completion"),
+        (Wait.EVENT, False, True, ""),
+        (Wait.SOLICITED_EVENT, True, False, "responder: no completion event, but a completion"),
+        (Wait.SOLICITED_EVENT, False, False, ""),
+        (Wait.SOLICITED_EVENT, False, True, "responder: a completion event that nobody asked for"),
+    ],
+)
+def test_an_event_is_due_where_it_was_asked_for(wait: Wait, solicited: bool, came: bool, text: str) -> None:
+    scenario = replace(SCENARIO, wait=wait, solicited=solicited)
+    layout = plan(scenario)
+    prediction = predict(scenario, layout, "little")
+    completions = {Side.REQUESTER: completion(prediction.requester), Side.RESPONDER: completion(prediction.responder)}
+    notified = {Side.REQUESTER: True, Side.RESPONDER: came}
+    outcome = Outcome(1, completions, prediction.after, notified=notified)
+    found = judge(scenario, layout, prediction, outcome)
+    assert [(finding.aspect, finding.text) for finding in found] == ([(Aspect.EVENT, text)] if text else [])
 
 
 def test_a_wrong_status_is_named_with_vendor_err() -> None:

@@ -72,6 +72,13 @@ SCENARIOS = (
     "xrc-read-remote-m8+n64-srq-post_send-cq_ex",
     "xrc-cmp_swp-remote-n8@top-srq-wr_set_sge-poll_cq",
     "xrc-fetch_add-remote-n8-srq-post_send-poll_cq",
+    "rc-send-m8-n64+m8-rq-post_send-poll_cq",
+    "rc-write-n64-remote-rq-post_send-poll_cq-unsignaled",
+    "ud-send-m8-m40+n8-rq-wr_set_sge-cq_ex-unsignaled",
+    "xrc-read-remote-n64-srq-wr_set_sge_list-poll_cq-unsignaled-event",
+    "rc-send-m8-n8-srq-wr_set_sge-poll_cq-signaled-inline-solicited-solicited_event",
+    "uc-send-m3+m5-n8-rq-wr_set_sge_list-poll_cq-inline-solicited_event",
+    "rc-send_imm-m3+m5-n4+m4-rq-post_send-poll_cq-inline-event",
 )
 
 WRONG = (
@@ -89,6 +96,17 @@ WRONG = (
     ("byte-len-without-null", "rc-send_imm-m32-n8+m24-rq-post_send-poll_cq", "byte_len 24, expected 32"),
     ("receive-not-reported", "rc-send-m8-n8-rq-post_send-poll_cq", "responder: no completion within 1.0 s"),
     ("too-long-swallowed", "rc-send-m9-n8-rq-post_send-poll_cq", "responder: success, expected IBV_WC_LOC_LEN_ERR"),
+    ("short-message-leak", "rc-send-m8-n64-srq-post_send-poll_cq", "responder's canary of scatter[0]: 8 of 64 bytes"),
+    ("inline-leak", "rc-send-m8-n8-rq-wr_set_sge-poll_cq-inline", "responder's canary of scatter[0]: 8 of 8 bytes"),
+    ("inline-leak", "uc-send-m8-n8-rq-post_send-poll_cq-inline", "responder's canary of scatter[0]: 8 of 8 bytes"),
+    ("unsignaled-read-leak", "rc-read-remote-n8-rq-post_send-poll_cq-unsignaled", "requester's canary of scatter[0]"),
+    (
+        "unsignaled-is-reported",
+        "rc-write-n8-remote-rq-wr_set_sge-cq_ex-unsignaled",
+        "requester: 1 completions, expected",
+    ),
+    ("no-event-of-null-receive", "rc-send-m8-n8-rq-post_send-poll_cq-event", "responder: no completion event within"),
+    ("null-is-solicited", "ud-send-m8-n48-rq-post_send-poll_cq-solicited_event", "the message was not solicited"),
     ("atomic-not-executed", "rc-cmp_swp-remote-n8-rq-post_send-poll_cq", "responder's remote: 8 of 8 bytes"),
 )
 """A fault, a scenario that shows it, and what the program must say of it."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Scenarios: ids, what is refused, where their memory is."""
 
+from dataclasses import replace
+
 import pytest
 
 from conformance.scenarios import (
@@ -13,7 +15,9 @@ from conformance.scenarios import (
     Queue,
     Scenario,
     Side,
+    Signal,
     Transport,
+    Wait,
     mem,
     null,
     pattern,
@@ -39,6 +43,18 @@ from tests.work_requests import READ, SEND, SWAP, TOO_LONG, UD, WRITE
             ),
             "xrc-send_imm-3*n1+m1+n64@top-n1024@unmapped-srq-wr_set_sge_list-cq_ex",
         ),
+        (
+            replace(
+                SEND,
+                gather=(mem(8),),
+                signal=Signal.UNSIGNALED,
+                inline=True,
+                solicited=True,
+                wait=Wait.SOLICITED_EVENT,
+            ),
+            "rc-send-m8-m4+n1+m16-rq-post_send-poll_cq-unsignaled-inline-solicited-solicited_event",
+        ),
+        (replace(READ, signal=Signal.SIGNALED), "rc-read-remote-n4+m6-rq-post_send-poll_cq-signaled"),
     ],
 )
 def test_an_id_reads_back_as_the_scenario(scenario: Scenario, text: str) -> None:
@@ -60,6 +76,13 @@ def test_an_id_reads_back_as_the_scenario(scenario: Scenario, text: str) -> None
         ("xrc-send-n4-m4-rq-post_send-poll_cq", "SRQ only"),
         ("uc-send-n5-m4-rq-post_send-poll_cq", "reliable transports only"),
         ("rc-send-n5+n4-m9-rq-wr_set_sge-poll_cq", "one segment"),
+        ("rc-send-m5-m9-rq-post_send-poll_cq-event-solicited_event", "those of a kind once"),
+        ("rc-send-m5-m9-rq-post_send-poll_cq-poll", "each of signaled, unsignaled, inline"),
+        ("rc-send-n5-m9-rq-post_send-poll_cq-inline", "ordinary memory"),
+        ("rc-send-m65-m65-rq-post_send-poll_cq-inline", "1 to 64 bytes"),
+        ("rc-read-remote-m65-rq-post_send-poll_cq-inline", "1 to 64 bytes"),
+        ("rc-write-m65-remote-rq-post_send-poll_cq-solicited", "no message"),
+        ("rc-send-m5-m9-rq-post_send-cq_ex-event", "no CQ-ex"),
     ],
 )
 def test_what_no_work_request_can_be_is_refused(text: str, message: str) -> None:

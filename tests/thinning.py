@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A pytest plugin for runs on wrong devices, loaded with `-p tests.thinning`: most scenarios need not be tried.
 
-Of a check that runs once for each scenario, every N-th case is run (`--thin N`), but all of those that prove a clause
-named by `--whole`, or of a check named by it. Once a check has failed in several scenarios (`--enough N`), the others
-are skipped. Checks that have no scenarios are always run.
+Of a check that runs once for each scenario or kind of traffic, every N-th case is run (`--thin N`), but all of those
+that prove a clause named by `--whole`, or of a check named by it. Once a check has failed in several cases
+(`--enough N`), the others are skipped. Checks that have neither are always run.
 """
 
 import gc
@@ -40,7 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        clause, scenarios = item.get_closest_marker("clause"), item.get_closest_marker("scenarios")
+        clause = item.get_closest_marker("clause")
+        scenarios = item.get_closest_marker("scenarios") or item.get_closest_marker("sweeps")
         check = _check(item.nodeid)
         in_turn = seen[check] % config.option.thin == 0
         seen[check] += 1

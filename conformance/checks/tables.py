@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Which scenarios the checks run: selections from the matrix by what the scenarios have in common."""
+"""Which scenarios the checks run: selections from matrix and traffic by what the scenarios have in common."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import pytest
 
-from conformance import matrix
+from conformance import matrix, traffic
 from conformance.capabilities import Capabilities, capabilities
 from conformance.inventory import Target
 from conformance.matrix import NullIn, Role
@@ -23,15 +26,34 @@ from conformance.scenarios import (
     Scenario,
     Segment,
     Transport,
+    Wait,
     mem,
     null,
     total,
 )
+from conformance.traffic import Batch
 
 ARRIVED = (Aspect.PAYLOAD, Aspect.SURROUNDINGS)
 """What shows whether each byte came where it belongs."""
 LONGEST_SGE = 1 << 31
 """Bytes. Some devices keep 31 bits of a length, and 0 stands for this one."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Traffic that one check runs in one go, and which scenarios of it are for that check to judge."""
+
+    name: str
+    batches: tuple[Batch, ...]
+    wanted: Callable[[Scenario], bool]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_dangerous(self) -> bool:
+        """Does it name what is no memory?"""
+        return any(names_no_memory(scenario) for batch in self.batches for scenario in batch.scenarios)
 
 
 @dataclass(frozen=True)
@@ -48,6 +70,22 @@ class Cases:
             return self.named
         return tuple(dict.fromkeys((*matrix.matrix(capabilities(self.target), self.exhaustive), *BOTH_WAYS)))
 
+    def sweeps(self, wanted: Callable[[Scenario], bool]) -> Iterator[Sweep]:
+        """Traffic of each dimension and transport, as far as it has wanted scenarios; or the named ones."""
+        if self.named:
+            for scenario in filter(wanted, self.named):
+                yield Sweep(str(scenario), (Batch((scenario,)),), wanted)
+            return
+        able = capabilities(self.target)
+        for transport, dimension in product(able.transports, traffic.DIMENSIONS):
+            batches = [
+                batch
+                for batch in traffic.batches(able, transport, dimension)
+                if any(map(wanted, batch.scenarios)) and not any(able.lacks_link(each.link) for each in batch.scenarios)
+            ]
+            if batches:
+                yield Sweep(f"{transport.value}-{dimension}", tuple(batches), wanted)
+
 
 Select = Callable[[Cases], Iterable[Scenario]]
 
@@ -60,6 +98,11 @@ def over(select: Select) -> pytest.MarkDecorator:
 def where(wanted: Callable[[Scenario], bool]) -> pytest.MarkDecorator:
     """Run a check once for each scenario of the matrix that is `wanted`."""
     return over(lambda cases: filter(wanted, cases.matrix))
+
+
+def in_traffic(wanted: Callable[[Scenario], bool]) -> pytest.MarkDecorator:
+    """Run a check once for each kind of traffic that has `wanted` scenarios, which it judges."""
+    return pytest.mark.sweeps.with_args(lambda cases: cases.sweeps(wanted))
 
 
 def all_null(segments: tuple[Segment, ...]) -> bool:
@@ -111,6 +154,10 @@ def names_live_memory(scenario: Scenario) -> bool:
 
 def names_no_memory(scenario: Scenario) -> bool:
     return any(segment.address is not Address.CANARY for segment in scenario.segments)
+
+
+def waits_for_event(scenario: Scenario) -> bool:
+    return scenario.wait is not Wait.POLL and scenario.has_null
 
 
 def has_null(scenario: Scenario) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,8 @@ from conformance.scenarios import Scenario
 
 if TYPE_CHECKING:  # Hypothesis takes long to import: only a search needs it
     from conformance.search import Search
+
+CheckSweep = Callable[..., None]
 
 
 @pytest.mark.clause("discard/receive")
@@ -82,3 +85,50 @@ def test_no_work_request_can_be_found_that_completes_otherwise(bench: Bench, sea
     from conformance.search import anything
 
     search.run(bench, anything, Aspect.COMPLETION)
+
+
+# In traffic
+
+
+@pytest.mark.clause("discard/receive")
+@tables.in_traffic(tables.receives_into_null)
+def test_what_is_received_in_traffic_is_gone(check_sweep: CheckSweep) -> None:
+    check_sweep(Aspect.CANARY, Aspect.SURROUNDINGS)
+
+
+@pytest.mark.clause("discard/read-response")
+@tables.in_traffic(tables.response_into_null)
+def test_responses_in_traffic_are_gone(check_sweep: CheckSweep) -> None:
+    check_sweep(*MEMORY)
+
+
+@pytest.mark.clause("discard/atomic-result")
+@tables.in_traffic(tables.result_into_null)
+def test_results_of_atomics_in_traffic_are_gone(check_sweep: CheckSweep) -> None:
+    check_sweep(*MEMORY)
+
+
+@pytest.mark.clause("discard/mixed-scatter")
+@tables.in_traffic(tables.scatters_mixed)
+def test_ordinary_segments_in_traffic_get_their_own_bytes(check_sweep: CheckSweep) -> None:
+    check_sweep(Aspect.PAYLOAD, Aspect.SURROUNDINGS)
+
+
+@pytest.mark.clause("discard/leaves-memory")
+@tables.in_traffic(tables.names_live_memory)
+def test_no_traffic_writes_at_the_address_that_it_names(check_sweep: CheckSweep) -> None:
+    check_sweep(Aspect.CANARY)
+
+
+@pytest.mark.clause("discard/completion")
+@pytest.mark.control
+@tables.in_traffic(tables.has_null)
+def test_traffic_completes_as_on_ordinary_memory(check_sweep: CheckSweep) -> None:
+    check_sweep(Aspect.COMPLETION)
+
+
+@pytest.mark.clause("discard/event")
+@pytest.mark.control
+@tables.in_traffic(tables.waits_for_event)
+def test_the_completion_channel_is_told_as_on_ordinary_memory(check_sweep: CheckSweep) -> None:
+    check_sweep(Aspect.EVENT)

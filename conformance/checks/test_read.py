@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,11 +16,25 @@ from conformance.scenarios import Scenario
 if TYPE_CHECKING:  # Hypothesis takes long to import: only a search needs it
     from conformance.search import Search
 
+CheckSweep = Callable[..., None]
+
 
 @pytest.mark.clause("read/zeros")
 @tables.where(tables.reads_zeros)
 def test_what_is_gathered_arrives_as_zeros(bench: Bench, scenario: Scenario) -> None:
     bench.check(scenario, *tables.ARRIVED)
+
+
+@pytest.mark.clause("read/zeros")
+@tables.in_traffic(tables.reads_zeros)
+def test_zeros_arrive_in_traffic_of_each_kind(check_sweep: CheckSweep) -> None:
+    check_sweep(*tables.ARRIVED)
+
+
+@pytest.mark.clause("read/mixed-gather")
+@tables.in_traffic(tables.reads_mixed)
+def test_each_gathered_segment_arrives_in_traffic_of_each_kind(check_sweep: CheckSweep) -> None:
+    check_sweep(*tables.ARRIVED)
 
 
 @pytest.mark.clause("read/mixed-gather")

@@ -16,6 +16,7 @@ from conformance.inventory import Target
 from conformance.model import predict
 from conformance.report.file_names import part
 from conformance.scenarios import (
+    INLINE_LENGTH,
     LONGEST_CONTROL,
     Address,
     Operation,
@@ -26,7 +27,9 @@ from conformance.scenarios import (
     Scenario,
     Segment,
     Side,
+    Signal,
     Transport,
+    Wait,
     plan,
     scatter_side,
 )
@@ -97,12 +100,15 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
     side = scatter_side(scenario.operation).value
     lists = [("gather", "requester")] if scenario.gather else []
     lists += [("scatter", side)] if scenario.scatter else []
+    due = predict(scenario, plan(scenario), sys.byteorder)
     opcode = _WR_NAMES.get(scenario.operation, scenario.operation.name)
     unmapped = [segment.length for segment in scenario.segments if segment.address is Address.UNMAPPED]
     return _ENVIRONMENT.get_template("main.c.j2").render(
         scenario=scenario,
         header=list(_header(scenario, where, clause, finding)),
-        due=predict(scenario, plan(scenario), sys.byteorder),
+        due=due,
+        notified=Side.RESPONDER in due.notified,
+        inline_length=INLINE_LENGTH,
         kinds={_kind(segment) for segment in scenario.segments},
         gather=_rows(scenario.gather, layout.gather),
         scatter=_rows(scenario.scatter, layout.scatter),
@@ -224,6 +230,7 @@ def _comment(text: str) -> str:
 def _subject(scenario: Scenario) -> str:
     lines = [f"{scenario.transport.name} {scenario.operation.name} of {scenario.length} bytes"]
     lines[0] += f", posted by {_POSTED_BY[scenario.post]}, polled by {_POLLED_BY[scenario.poll]}."
+    lines += _manner(scenario)
     if scenario.gather:
         lines.append(f"Gathered from: {_words(scenario.gather)}.")
     if scenario.scatter:
@@ -232,6 +239,20 @@ def _subject(scenario: Scenario) -> str:
             where += " (SRQ)" if scenario.queue is Queue.SRQ else " (receive queue)"
         lines.append(f"{where}: {_words(scenario.scatter)}.")
     return "\n".join(lines)
+
+
+def _manner(scenario: Scenario) -> Iterator[str]:
+    if scenario.signal is Signal.UNSIGNALED:
+        yield "Not signaled; a signaled SEND of ordinary memory follows, whose completion tells that it is done."
+    elif scenario.signal is Signal.SIGNALED:
+        yield "Signaled, on a queue pair that does not signal all (sq_sig_all 0)."
+    if scenario.inline:
+        yield "The data is inline."
+    if scenario.solicited:
+        yield "Solicited."
+    if scenario.wait is not Wait.POLL:
+        which = "of a solicited completion" if scenario.wait is Wait.SOLICITED_EVENT else "of a completion"
+        yield f"Before it is polled, the event {which} is waited for (ibv_req_notify_cq, ibv_get_cq_event)."
 
 
 def _words(segments: tuple[Segment, ...]) -> str:

@@ -101,24 +101,45 @@ def bench(bare_bench: Any) -> Any:
 
 
 @pytest.fixture
-def search(request: pytest.FixtureRequest, target: AnyTarget, observe: Callable[[str], None]) -> Any:
-    """How to search; skips where searching is switched off."""
-    from conformance.search import Search
-
-    option = request.config.option
-    if not option.search:
-        pytest.skip("--search 0")
+def is_known(request: pytest.FixtureRequest, target: AnyTarget) -> Callable[[Scenario], bool]:
+    """Does a waiver name this scenario, of those that a check runs beside others?"""
     waivers, clause = waivers_of(request.config), str(clause_of(request.node))
 
     def is_waived(nodeid: str) -> bool:
         return waivers.waiver_of(clause, target.id, nodeid) is not None
 
     def is_known(scenario: Scenario) -> bool:
-        """Does a waiver name this scenario? One that covers the whole search waives what that finds."""
+        """One that covers the whole check waives what that finds."""
         nodeid = request.node.nodeid
         return not is_waived(nodeid) and is_waived(f"{nodeid.removesuffix(']')}-{scenario}]")
 
+    return is_known
+
+
+@pytest.fixture
+def search(request: pytest.FixtureRequest, is_known: Callable[[Scenario], bool], observe: Callable[[str], None]) -> Any:
+    """How to search; skips where searching is switched off."""
+    from conformance.search import Search
+
+    option = request.config.option
+    if not option.search:
+        pytest.skip("--search 0")
     return Search(option.search, option.search_seed, is_known, observe)
+
+
+@pytest.fixture
+def check_sweep(
+    bench: Any, sweep: Any, is_known: Callable[[Scenario], bool], observe: Callable[[str], None]
+) -> Callable[..., None]:
+    """Check the traffic of this check for some aspects, but for what waivers name."""
+
+    def check(*aspects: Any) -> None:
+        batches = [batch for batch in sweep.batches if not any(map(is_known, batch.scenarios))]
+        lacking = bench.check_each(batches, sweep.wanted, *aspects)
+        if lacking:
+            observe("; ".join(f"{count} of {len(batches)} not tried: {why}" for why, count in lacking.items()))
+
+    return check
 
 
 @pytest.fixture

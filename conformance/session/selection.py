@@ -9,10 +9,14 @@ from conformance.scenarios import Address, Scenario
 from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of
 from conformance.session.run import inventory_of, runs_checks
 
+ONLY_IN_TRAFFIC = "discard/event"
+"""The clause whose checks run scenarios in sweeps alone: of other clauses, one that is named is run by itself."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(id): the requirement that a check proves")
     config.addinivalue_line("markers", "scenarios(select): run once per scenario of select(target)")
+    config.addinivalue_line("markers", "sweeps(select): run once per sweep of select(cases of a target)")
     config.addinivalue_line("markers", "control(only=False): run with --control too, or only then")
 
 
@@ -20,7 +24,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" not in metafunc.fixturenames:
         return
     found = inventory_of(metafunc.config)
-    marker = metafunc.definition.get_closest_marker("scenarios")
+    scenarios = metafunc.definition.get_closest_marker("scenarios")
+    sweeps = metafunc.definition.get_closest_marker("sweeps")
+    marker = scenarios or sweeps
     if marker is None:
         metafunc.parametrize("target", found.targets, ids=[target.id for target in found.targets])
         return
@@ -29,14 +35,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         targets = ()  # it is not wanted, and thousands of scenarios take a while to collect
     runs = (tables.Cases(target, option.exhaustive, tuple(option.scenario)) for target in targets)
     cases = [
-        (run.target, scenario)
+        (run.target, case)
         for run in runs
         if run.target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
-        for scenario in marker.args[0](run)
-        if not run.named or scenario in run.named
+        for case in marker.args[0](run)
+        if not run.named or sweeps or case in run.named
     ]
-    ids = [f"{target.id}-{scenario}" for target, scenario in cases]
-    metafunc.parametrize(("target", "scenario"), cases, ids=ids)
+    ids = [f"{target.id}-{case}" for target, case in cases]
+    metafunc.parametrize(("target", "scenario" if scenarios else "sweep"), cases, ids=ids)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k chooses
@@ -74,6 +80,9 @@ def _danger(item: pytest.Item) -> int:
     scenario = item.callspec.params.get("scenario")  # type: ignore[attr-defined]
     if isinstance(scenario, Scenario):
         return int(any(segment.address is not Address.CANARY for segment in scenario.segments))
+    sweep = item.callspec.params.get("sweep")  # type: ignore[attr-defined]
+    if isinstance(sweep, tables.Sweep):
+        return int(sweep.is_dangerous)
     return 2 if "search" in item.fixturenames else 0  # type: ignore[attr-defined]
 
 
@@ -89,4 +98,6 @@ def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if not config.option.control and control is not None and control.kwargs.get("only"):
         return False
-    return item.get_closest_marker("scenarios") is not None or not config.option.scenario
+    if not config.option.scenario:
+        return True
+    return item.get_closest_marker("scenarios") is not None or clause_of(item) == ONLY_IN_TRAFFIC

@@ -2,12 +2,14 @@
 """Completion queues of both kinds, read into plain work completions."""
 
 import errno
+import os
+import select
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from pyverbs.cq import CQ, CQEX, CqInitAttrEx, PollCqAttr
+from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
 from pyverbs.device import Context
 
 from conformance.outcome import WorkCompletion
@@ -16,18 +18,50 @@ from conformance.verbs.names import e, opcode_names, status_names
 
 BATCH = 16
 
+_DESCRIPTORS = "/proc/self/fd"
 STATUSES = status_names()
 OPCODES = opcode_names()
 SPIN, PAUSE = 0.005, 0.001
 """Seconds: a completion that takes longer than SPIN is polled for at intervals, to leave the processor to others."""
 
 
-class CompletionQueue:
-    """A CQ of `depth` entries, polled by ibv_poll_cq or by ibv_start_poll and its readers."""
+class Channel:
+    """A completion channel for one CQ."""
 
-    def __init__(self, context: Context, depth: int, poll: Poll) -> None:
+    def __init__(self, context: Context) -> None:
+        before = _descriptors()
+        self.channel = CompChannel(context)
+        # pyverbs does not tell the descriptor, and waits for ever where there is no event.
+        (new,) = _descriptors() - before
+        self._poll = select.poll()
+        self._poll.register(int(new), select.POLLIN)
+
+    def wait(self, cq: CQ, timeout: float) -> bool:
+        """Take and acknowledge one event; False if none comes within `timeout` seconds."""
+        if not self._poll.poll(timeout * 1000):
+            return False
+        self.channel.get_cq_event(cq)
+        cq.ack_events(1)
+        return True
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+def _descriptors() -> set[str]:
+    """The file descriptors that are open, without the one that lists them."""
+    return {name for name in os.listdir(_DESCRIPTORS) if os.path.lexists(f"{_DESCRIPTORS}/{name}")}
+
+
+class CompletionQueue:
+    """A CQ of `depth` entries, polled by ibv_poll_cq, which may have a completion channel, or by ibv_start_poll and its
+    readers.
+    """
+
+    def __init__(self, context: Context, depth: int, poll: Poll, channel: bool = False) -> None:
+        self.channel = Channel(context) if channel else None
         if poll is Poll.POLL_CQ:
-            self.cq = CQ(context, depth)
+            self.cq = CQ(context, depth, None, self.channel.channel if self.channel else None)
             self.poll: Callable[[], list[WorkCompletion]] = self._poll
         else:
             self.cq = CQEX(context, CqInitAttrEx(cqe=depth, wc_flags=e.IBV_WC_STANDARD_FLAGS))
@@ -61,8 +95,18 @@ class CompletionQueue:
             now = time.monotonic()
         return found
 
+    def notify(self, solicited_only: bool = False) -> None:
+        """ibv_req_notify_cq: have the channel told of the next completion."""
+        self.cq.req_notify(solicited_only)
+
+    def wait_for_event(self, timeout: float) -> bool:
+        """Did an event come within `timeout` seconds?"""
+        return self.channel is not None and self.channel.wait(self.cq, timeout)
+
     def close(self) -> None:
         self.cq.close()
+        if self.channel is not None:
+            self.channel.close()
 
 
 def has_all(completions: Iterable[WorkCompletion], wr_ids: Collection[int]) -> bool:

@@ -20,7 +20,20 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.model import SUCCESS, Completion, Prediction, atomic_operands, predict
 from conformance.outcome import Addresses, Outcome, Refusal, Run, WorkCompletion
-from conformance.scenarios import Address, Operation, Place, Plan, Post, Scenario, Segment, Side, plan, scatter_side
+from conformance.scenarios import (
+    Address,
+    Operation,
+    Place,
+    Plan,
+    Post,
+    Scenario,
+    Segment,
+    Side,
+    Signal,
+    Wait,
+    plan,
+    scatter_side,
+)
 from conformance.verbs.completions import has_all
 from conformance.verbs.link import Link
 from conformance.verbs.memory import PAGE, Arena, Unmapped
@@ -78,7 +91,8 @@ def post(link: Link, *jobs: Job, chain: bool = False) -> Pending:
     """Post scenarios on one link: all receives, then all sends, each in this order.
 
     `chain`: all receives in one call, and all sends; or else a call for each. Nothing is posted after what is refused;
-    a chain is refused as a whole. What ends the queue pair in error must come last.
+    a chain is refused as a whole. What ends the queue pair in error must come last, and so must a signaled one: its
+    completion tells that those before it are done.
 
     Raises ValueError for what the link cannot take, BrokenError if there is no memory for it, NullMRError, and Failure
     for a scenario that ended a process before.
@@ -88,6 +102,8 @@ def post(link: Link, *jobs: Job, chain: bool = False) -> Pending:
     for job in jobs:
         if job.scenario.link != link.kind:
             raise ValueError(f"{job.scenario} is not for a link {link.kind}")
+    if jobs[-1].scenario.signal is Signal.UNSIGNALED:
+        raise ValueError(f"{jobs[-1].scenario}: nothing would tell when it is done")
     pending = Pending(link, jobs)
     try:
         with pending.watched():
@@ -164,7 +180,18 @@ class Pending:
             operands = atomic_operands(scenario, int.from_bytes(word, sys.byteorder))
             compare_add, swap = operands.compare_add, operands.swap
         remote = self._remote(job, layout, start)
-        send_wr = SendWR(wr_id, scenario.operation, gather or scatter, scenario.imm_data, remote, compare_add, swap)
+        send_wr = SendWR(
+            wr_id,
+            scenario.operation,
+            gather if scenario.operation.gathers else scatter,
+            scenario.imm_data,
+            remote,
+            compare_add,
+            swap,
+            scenario.signal is not Signal.UNSIGNALED,
+            scenario.solicited,
+            scenario.inline,
+        )
         recv_wr = RecvWR(wr_id, scatter) if scenario.operation.consumes_receive else None
         addresses = Addresses(tuple(sge.addr for sge in gather), tuple(sge.addr for sge in scatter))
         return Flight(job, layout, prediction, start, addresses, send_wr, recv_wr)
@@ -196,6 +223,11 @@ class Pending:
 
     def post(self, chain: bool) -> None:
         requester, responder = self._link.requester, self._link.responder
+        if self._link.kind.channel:
+            requester.cq.notify()
+            if any(flight.recv_wr for flight in self._flights):
+                waits = {flight.job.scenario.wait for flight in self._flights}
+                responder.cq.notify(solicited_only=waits == {Wait.SOLICITED_EVENT})
         self._post_each(
             [flight for flight in self._flights if flight.recv_wr],
             "ibv_post_recv",
@@ -246,17 +278,22 @@ class Pending:
         """Wait for what must complete, and say how each scenario ended, in the order of posting. Only once."""
         completions: dict[Side, list[WorkCompletion]] = {side: [] for side in Side}
         waited: dict[Side, float] = {}
+        notified: dict[Side, bool] = {}
         posted = [flight for flight in self._flights if not flight.refusal]
         try:
             with self.watched():
                 if posted:
-                    self._wait(posted, completions, waited)
-            return self._runs(posted, completions, waited)
+                    self._wait(posted, completions, waited, notified)
+            return self._runs(posted, completions, waited, notified)
         finally:
             self.abandon()
 
     def _runs(
-        self, posted: list[Flight], completions: dict[Side, list[WorkCompletion]], waited: dict[Side, float]
+        self,
+        posted: list[Flight],
+        completions: dict[Side, list[WorkCompletion]],
+        waited: dict[Side, float],
+        notified: dict[Side, bool],
     ) -> tuple[Run, ...]:
         """How each ended. No provider takes part in it, so it may take its time."""
         self._read_memory([flight for flight in posted if flight.job.scenario.operation is Operation.RDMA_WRITE])
@@ -271,11 +308,20 @@ class Pending:
                     flight.memory,
                     flight.refusal,
                     waited,
+                    {side: came for side, came in notified.items() if self._tells_of(side, flight)},
                 ),
                 flight.addresses,
             )
             for flight in self._flights
         )
+
+    def _due(self, side: Side) -> bool:
+        """Must there be a completion event for one of these?"""
+        return any(side in flight.prediction.notified for flight in self._flights)
+
+    def _tells_of(self, side: Side, flight: Flight) -> bool:
+        """Is it told by what came of all together whether an event came for this one?"""
+        return side in flight.prediction.notified or not self._due(side)
 
     def _own(self, flight: Flight, completions: list[WorkCompletion]) -> tuple[WorkCompletion, ...]:
         """The completions of one; those of nobody are shown with the first, after its own."""
@@ -285,23 +331,37 @@ class Pending:
         return tuple(own)
 
     def _wait(
-        self, posted: list[Flight], completions: dict[Side, list[WorkCompletion]], waited: dict[Side, float]
+        self,
+        posted: list[Flight],
+        completions: dict[Side, list[WorkCompletion]],
+        waited: dict[Side, float],
+        notified: dict[Side, bool],
     ) -> None:
-        """Fill in what completes, and for how long a side's completions were waited for in vain."""
+        """Fill in what completes, for how long a side's completions were waited for in vain, and where events came."""
         patience = self._link.patience
         seconds = patience.seconds
-        due = [flight.wr_id for flight in posted]
-        sent = self._wait_for(Side.REQUESTER, due, seconds)
+        if self._link.kind.channel:
+            notified[Side.REQUESTER] = self._link.requester.cq.wait_for_event(seconds)
+        due = [flight.wr_id for flight in posted if flight.prediction.requester]
+        sent = self._wait_for(Side.REQUESTER, due, seconds if notified.get(Side.REQUESTER, True) else 0)
         if not has_all(sent, due):
             waited[Side.REQUESTER] = seconds
         statuses = {wc.wr_id: wc.status for wc in reversed(sent)}
-        ended_well = all(statuses.get(flight.wr_id) in flight.prediction.requester.statuses for flight in posted)
+        ended_well = all(
+            statuses.get(flight.wr_id) in flight.prediction.requester.statuses
+            for flight in posted
+            if flight.prediction.requester
+        )
         due = [flight.wr_id for flight in posted if flight.recv_wr]
         due_in = seconds if ended_well else min(SHORT_WAIT, seconds / 100)
-        received = self._wait_for(Side.RESPONDER, due, due_in)
+        if due and self._link.kind.channel and self._due(Side.RESPONDER):
+            notified[Side.RESPONDER] = self._link.responder.cq.wait_for_event(due_in)
+        received = self._wait_for(Side.RESPONDER, due, due_in if notified.get(Side.RESPONDER, True) else 0)
         if not has_all(received, due):
             waited[Side.RESPONDER] = due_in
-        if seconds in waited.values():
+        elif due and self._link.kind.channel and not self._due(Side.RESPONDER):
+            notified[Side.RESPONDER] = self._link.responder.cq.wait_for_event(0)
+        if seconds in waited.values() or any(not notified.get(side, True) and self._due(side) for side in Side):
             patience.lose()
         completions[Side.REQUESTER] = sent + self._wait_for(Side.REQUESTER, (), 0)
         completions[Side.RESPONDER] = received

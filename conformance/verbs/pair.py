@@ -12,7 +12,7 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.inventory import Target
 from conformance.outcome import Run
-from conformance.scenarios import LinkKind, Operation, Scenario, Side, Transport
+from conformance.scenarios import LinkKind, Operation, Scenario, Side, Signal, plain
 from conformance.verbs.end import Domain, End, hint
 from conformance.verbs.executor import Job, Pending, post, seconds
 from conformance.verbs.link import Link
@@ -70,8 +70,10 @@ class Pair:
         """Seconds to wait for a completion."""
         return self.domain.patience.seconds
 
-    def offered(self, transport: Transport) -> tuple[Operation, ...]:
-        return self.able.operations(transport)
+    def offered(self, kind: LinkKind) -> tuple[Operation, ...]:
+        """The operations that a kind of link is for."""
+        operations = self.able.operations(kind.transport)
+        return tuple(operation for operation in operations if operation.gathers or not kind.inline)
 
     def link(self, kind: LinkKind, sges: int = 1, number: int = 0) -> Link:
         """A link of this kind that takes lists of `sges` segments; `number` tells several apart.
@@ -85,8 +87,9 @@ class Pair:
                 self._links[key] = Link(self.ends[Side.REQUESTER], self.ends[Side.RESPONDER], kind, capacity)
             except PyverbsRDMAError as error:
                 text = f"{self.where}: no link {kind} of {capacity} SGEs: {hint(error)}"
-                if capacity > FEW_SGES and error.error_code in (errno.EINVAL, errno.ENOMEM):
-                    raise LackingError(text) from None  # max_sge is the device's bound, not that of every queue
+                much = capacity > FEW_SGES or kind.inline
+                if much and error.error_code in (errno.EINVAL, errno.ENOMEM):
+                    raise LackingError(text) from None  # max_sge is the device's bound; none tells of inline data
                 raise BrokenError(text) from error
         return self._links[key]
 
@@ -115,11 +118,19 @@ class Pair:
         """Post all of these before the first completion is looked at; how each ended, in this order.
 
         They take turns on `queue_pairs` links of their kind; those on one link are posted as a chain, or one by one.
+        Where the last on a link is not signaled, a signaled SEND of ordinary memory follows: how those end comes after
+        the others.
         """
+        jobs = list(jobs)
         sges = max(len(segments) for job in jobs for segments in (job.scenario.gather, job.scenario.scatter))
         on: dict[Link, list[int]] = {}
         for index, job in enumerate(jobs):
             on.setdefault(self.link(job.scenario.link, sges, index % queue_pairs), []).append(index)
+        for indices in on.values():
+            last = jobs[indices[-1]].scenario
+            if last.signal is Signal.UNSIGNALED:
+                indices.append(len(jobs))
+                jobs.append(Job(plain(last.link, Operation.SEND)))
         pending: dict[Link, Pending] = {}
         runs: dict[int, Run] = {}
         try:

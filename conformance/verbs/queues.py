@@ -16,13 +16,13 @@ from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 from pyverbs.device import Context
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsRDMAError
-from pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
+from pyverbs.qp import QP, DataBuffer, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr, SrqInitAttrEx
 from pyverbs.xrcd import XRCD, XRCDInitAttr
 
 from conformance.capabilities import capabilities
 from conformance.inventory import Target
-from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Side, Transport
+from conformance.scenarios import INLINE_LENGTH, LinkKind, Operation, Poll, Post, Queue, Side, Transport
 from conformance.verbs.closing import close
 from conformance.verbs.completions import CompletionQueue
 from conformance.verbs.names import e
@@ -101,7 +101,7 @@ class Queues:
         self._ah: AH | None = None
         self._peer: Peer | None = None
         with self._complete_or_closed():
-            self.cq = self._keep(CompletionQueue(context, CQ_DEPTH, kind.poll))
+            self.cq = self._keep(CompletionQueue(context, CQ_DEPTH, kind.poll, kind.channel))
             self.qp = self._keep(self._requester() if side is Side.REQUESTER else self._responder())
 
     @contextmanager
@@ -126,6 +126,8 @@ class Queues:
             words.append("with ibv_wr_*")
         if self._kind.poll is Poll.CQ_EX:
             words.append("on a CQ-ex")
+        if self._kind.inline:
+            words.append(f"with room for {INLINE_LENGTH} bytes inline")
         return " ".join(words)
 
     def _keep(self, resource: Any) -> Any:
@@ -133,10 +135,11 @@ class Queues:
         return resource
 
     def _requester(self) -> QP:
+        inline = INLINE_LENGTH if self._kind.inline else 0
         if self._kind.transport is Transport.XRC:
-            cap = QPCap(max_send_wr=QUEUE_DEPTH, max_recv_wr=0, max_send_sge=self._sges, max_recv_sge=0)
+            cap = QPCap(QUEUE_DEPTH, 0, self._sges, 0, inline)
             return self._create_qp_ex(e.IBV_QPT_XRC_SEND, cap, self._kind.post)
-        cap = QPCap(QUEUE_DEPTH, QUEUE_DEPTH, self._sges, 1)
+        cap = QPCap(QUEUE_DEPTH, QUEUE_DEPTH, self._sges, 1, inline)
         return self._create_qp(cap, self._kind.post)
 
     def _responder(self) -> QP:
@@ -165,10 +168,11 @@ class Queues:
         return QP(self._context, responder)
 
     def _create_qp(self, cap: QPCap, post: Post) -> QP:
-        """sq_sig_all is set, as it is what lets mlx5 put the results of small READs and atomics into the CQE."""
+        """sq_sig_all is mostly set, as it is what lets mlx5 put the results of small READs and atomics into the CQE."""
         qp_type, cq = QP_TYPES[self._kind.transport], self.cq.cq
         if post is Post.POST_SEND:
-            return QP(self._pd, QPInitAttr(qp_type=qp_type, scq=cq, rcq=cq, srq=self._srq, cap=cap, sq_sig_all=1))
+            all_ = int(not self._kind.selective)
+            return QP(self._pd, QPInitAttr(qp_type=qp_type, scq=cq, rcq=cq, srq=self._srq, cap=cap, sq_sig_all=all_))
         return self._create_qp_ex(qp_type, cap, post)
 
     def _create_qp_ex(self, qp_type: int, cap: QPCap, post: Post) -> QP:
@@ -179,7 +183,7 @@ class Queues:
             rcq=self.cq.cq,
             srq=self._srq,
             cap=cap,
-            sq_sig_all=1,
+            sq_sig_all=int(not self._kind.selective),
             pd=self._pd,
             comp_mask=e.IBV_QP_INIT_ATTR_PD | (e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS if by_wr else 0),
             send_ops_flags=self._send_ops() if by_wr else 0,
@@ -243,7 +247,7 @@ class Queues:
         _post_chain((self._srq or self.qp).post_recv, chain)
 
     def post_send(self, *requests: SendWR) -> None:
-        """Post one or a chain to the send queue, by the kind's API, signaled. Raises PyverbsRDMAError if refused."""
+        """Post one or a chain to the send queue, by the kind's API. Raises PyverbsRDMAError if refused."""
         if self._kind.post is Post.POST_SEND:
             _post_chain(self.qp.post_send, [self._send_wr(one) for one in requests])
             return
@@ -258,7 +262,7 @@ class Queues:
             OPCODES[one.operation],
             len(one.sges),
             sg=[wr.SGE(*sge) for sge in one.sges],
-            send_flags=e.IBV_SEND_SIGNALED,
+            send_flags=_flags(one) | (e.IBV_SEND_INLINE if one.inline else 0),
             imm_data=socket.htonl(one.imm_data or 0),
         )
         if one.remote and one.operation.is_atomic:
@@ -274,7 +278,7 @@ class Queues:
     def _wr(self, one: SendWR) -> None:
         qp, operation = self.qp, one.operation
         qp.wr_id = one.wr_id
-        qp.wr_flags = e.IBV_SEND_SIGNALED
+        qp.wr_flags = _flags(one)
         remote = one.remote or Remote(0, 0)
         if operation is Operation.SEND:
             qp.wr_send()
@@ -298,7 +302,12 @@ class Queues:
         if self._kind.post is Post.WR_SET_SGE:
             if len(sges) != 1:
                 raise ValueError("ibv_wr_set_sge names one segment")
-            qp.wr_set_sge(sges[0])
+            if one.inline:
+                qp.wr_set_inline_data(one.sges[0].addr, one.sges[0].length)
+            else:
+                qp.wr_set_sge(sges[0])
+        elif one.inline:
+            qp.wr_set_inline_data_list(len(sges), [DataBuffer(sge.addr, sge.length) for sge in one.sges])
         else:
             qp.wr_set_sge_list(len(sges), sges)
 
@@ -306,6 +315,10 @@ class Queues:
         """Destroy everything, last made first; what a device in error refuses to destroy is left to its context."""
         while self._closing:
             close(self._closing.pop())
+
+
+def _flags(one: SendWR) -> int:
+    return int((e.IBV_SEND_SIGNALED if one.signaled else 0) | (e.IBV_SEND_SOLICITED if one.solicited else 0))
 
 
 def _post_chain(post: Any, chain: Sequence[Any]) -> None:

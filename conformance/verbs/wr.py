@@ -34,7 +34,7 @@ class RecvWR:
 
 @dataclass(frozen=True)
 class SendWR:
-    """struct ibv_send_wr, signaled. `compare_add` and `swap` are the operands of atomics, in host byte order."""
+    """struct ibv_send_wr. `compare_add` and `swap` are the operands of atomics, in host byte order."""
 
     wr_id: int
     operation: Operation
@@ -43,3 +43,6 @@ class SendWR:
     remote: Remote | None = None
     compare_add: int = 0
     swap: int = 0
+    signaled: bool = True
+    solicited: bool = False
+    inline: bool = False

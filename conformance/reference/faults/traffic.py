@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Right for one signaled work request, alone and as long as its list; wrong in traffic as applications make it."""
+
+from __future__ import annotations
+
+from ..engine import abi
+from ..engine.memory import Payload, Piece, Zeros
+from ..engine.objects import QP, SGE, Segment, SendWR, Transfer
+from .base import Fault, garbage
+
+
+def sges_of(transfer: Transfer) -> list[SGE]:
+    """The list that a transfer gathers from or scatters to."""
+    return transfer.recv.sges if transfer.recv is not None else transfer.wr.sges
+
+
+# Messages shorter than the list
+
+
+class ShortMessageLeak(Fault):
+    """A null segment that a message does not fill is not recognized: the data is written at its address."""
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if segment.length < sges_of(transfer)[segment.index].length:
+            self.leak(segment, payload)
+
+
+class ShortMessageCountsNull(Fault):
+    """The completion counts the whole of a null segment in which a message ends."""
+
+    clause = "discard/completion"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        if transfer.recv is not None and transfer.wr.opcode not in (abi.WR_RDMA_WRITE, abi.WR_RDMA_WRITE_WITH_IMM):
+            end = 0
+            for sge in transfer.recv.sges:
+                start, end = end, end + sge.length
+                if start < transfer.length < end and self.names_null_mr(sge):
+                    transfer.length = end
+                    break
+        super().complete_receive(transfer, status, src_qp)
+
+
+class NullBehindZeroed(Fault):
+    """A null segment behind the end of a message is filled with zeros, at its address."""
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
+
+    def scatter(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
+        super().scatter(transfer, sges, payload)
+        start = 0
+        for index, sge in enumerate(sges):
+            if start >= payload.length and sge.length <= 4096 and self.names_null_mr(sge):
+                self.leak(Segment(sge.addr, sge.length, sge.lkey, index, 0), Payload(Zeros(sge.length)))
+            start += sge.length
+
+
+# Inline data
+
+
+class InlineLeak(Fault):
+    """What came inline is copied by a path that does not know null segments: it is written at the segment's address."""
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if transfer.wr.inline is not None:
+            self.leak(segment, payload)
+
+
+class InlineScatterDrift(Fault):
+    """Inline data does not go into null segments: the ordinary ones behind them get the bytes that were theirs."""
+
+    clause = "discard/mixed-scatter"
+
+    def scatter(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
+        ordinary = [sge for sge in sges if not self.names_null_mr(sge)]
+        room = sum(sge.length for sge in ordinary)
+        if transfer.wr.inline is not None and room and len(ordinary) < len(sges):
+            sges, payload = ordinary, Payload(*payload.part(0, min(room, payload.length)))
+        super().scatter(transfer, sges, payload)
+
+
+class InlineByteLen(Fault):
+    """The completion of a receive of inline data counts no bytes where it begins with a null segment."""
+
+    clause = "discard/completion"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        recv = transfer.recv
+        if transfer.wr.inline is not None and recv is not None and recv.sges and self.names_null_mr(recv.sges[0]):
+            transfer.length = 0
+        super().complete_receive(transfer, status, src_qp)
+
+
+# Signaling
+
+
+class UnsignaledReadsGarbage(Fault):
+    """A send WR that is not reported is not zeroed either: garbage is gathered from a null segment."""
+
+    clause = "read/zeros"
+    touches = ("read/mixed-gather", "discard/mixed-scatter")
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        wr, qp = transfer.wr, transfer.qp
+        if qp.sq_sig_all or wr.flags & abi.SEND_SIGNALED:
+            return super().read_null(transfer, segment)
+        return garbage(segment.length)
+
+
+class UnsignaledReadLeak(Fault):
+    """The response of an RDMA READ that is not reported is written at the address of a null segment."""
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/read-response", "discard/atomic-result")
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if transfer.requester and not transfer.qp.sq_sig_all and not transfer.wr.flags & abi.SEND_SIGNALED:
+            self.leak(segment, payload)
+
+
+class UnsignaledIsReported(Fault):
+    """A send WR with a null segment is always reported, whether or not it is signaled."""
+
+    clause = "discard/completion"
+
+    def complete_send(self, qp: QP, wr: SendWR, status: int) -> None:
+        if any(map(self.names_null_mr, wr.sges)):
+            wr.flags |= abi.SEND_SIGNALED
+        super().complete_send(qp, wr, status)
+
+
+# Completion events
+
+
+class NoEventOfNullReceive(Fault):
+    """A receive that is all null is completed by the driver, which does not wake the completion channel."""
+
+    clause = "discard/event"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        recv, cq = transfer.recv, transfer.cq
+        if cq is not None and recv is not None and recv.sges and all(map(self.names_null_mr, recv.sges)):
+            cq.armed = 0
+        super().complete_receive(transfer, status, src_qp)
+
+
+class NoEventOfNullRead(Fault):
+    """An RDMA READ or an atomic into a null segment does not wake the completion channel."""
+
+    clause = "discard/event"
+
+    def complete_send(self, qp: QP, wr: SendWR, status: int) -> None:
+        into_null = wr.opcode in (abi.WR_RDMA_READ, abi.WR_ATOMIC_CMP_AND_SWP, abi.WR_ATOMIC_FETCH_AND_ADD)
+        if into_null and qp.send_cq is not None and any(map(self.names_null_mr, wr.sges)):
+            qp.send_cq.armed = 0
+        super().complete_send(qp, wr, status)
+
+
+class NullIsSolicited(Fault):
+    """A receive with a null segment wakes a channel that waits for solicited messages, whether or not it was one."""
+
+    clause = "discard/event"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        if transfer.recv is not None and any(map(self.names_null_mr, transfer.recv.sges)):
+            transfer.wr.flags |= abi.SEND_SOLICITED
+        super().complete_receive(transfer, status, src_qp)
+
+
+class SolicitedLost(Fault):
+    """That a message was solicited is lost where it ends in a null segment."""
+
+    clause = "discard/event"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        if transfer.recv is not None and transfer.recv.sges and self.names_null_mr(transfer.recv.sges[-1]):
+            transfer.wr.flags &= ~abi.SEND_SOLICITED
+        super().complete_receive(transfer, status, src_qp)

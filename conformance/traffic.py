@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Traffic as applications make it: what the matrix does not have, where one work request is alone and is waited for.
+
+A dimension is a way in which traffic differs from that. Each gives batches: scenarios that are in flight at once on one
+link, mostly just one. They are chosen so that each place that a null segment can take meets each value of the
+dimension, with the sizes at which devices change their way; APIs take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import cycle, product
+
+from conformance.capabilities import Capabilities
+from conformance.matrix import NullIn, Role, Shape, compatible, roles, scenario
+from conformance.scenarios import (
+    ATOMIC_LENGTH,
+    GRH_LENGTH,
+    INLINE_LENGTH,
+    Address,
+    Operation,
+    Poll,
+    Post,
+    Queue,
+    Scenario,
+    Segment,
+    Signal,
+    Transport,
+    Wait,
+    mem,
+    null,
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Scenarios that are in flight at once on one link, posted as a chain or one by one."""
+
+    scenarios: tuple[Scenario, ...]
+    chain: bool = False
+
+
+Dimension = Callable[[Capabilities, Transport], Iterator[Batch]]
+
+_APIS = tuple(product(Post, Poll))
+
+
+def _alone(scenarios: Iterator[Scenario]) -> Iterator[Batch]:
+    return (Batch((each,)) for each in scenarios)
+
+
+def _roles(able: Capabilities, transport: Transport) -> tuple[Role, ...]:
+    return tuple(role for role in roles(able) if role.transport is transport)
+
+
+def _queues(able: Capabilities, role: Role) -> tuple[Queue, ...]:
+    return tuple(queue for queue in able.queues if compatible(able, "role", role, "queue", queue))
+
+
+def _small(able: Capabilities, role: Role, more: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Bytes: within a CQE, beyond it, and more than a packet."""
+    if role.operation.is_atomic:
+        return (ATOMIC_LENGTH,)
+    return tuple(size for size in (32, 65, *more) if role.transport is not Transport.UD or size <= able.mtu)
+
+
+def _of_each_role(
+    able: Capabilities, transport: Transport, polls: tuple[Poll, ...] = tuple(Poll)
+) -> Iterator[Scenario]:
+    """A few work requests for each place of a null segment, alone and in a list, in each queue; APIs take turns."""
+    apis = cycle(product(Post, polls))
+    for role in _roles(able, transport):
+        sizes = _small(able, role, (able.mtu + 1,))
+        for queue, size, shape in product(_queues(able, role), sizes, (Shape.ALONE, Shape.MIDDLE)):
+            row = {"role": role, "size": size, "shape": shape, "address": Address.CANARY, "queue": queue}
+            post, row["poll"] = next(apis)
+            row["post"] = post if shape is Shape.ALONE or post is not Post.WR_SET_SGE else Post.WR_SET_SGE_LIST
+            if all(compatible(able, a, row[a], b, row[b]) for a, b in (("role", "shape"), ("shape", "size"))):
+                yield scenario(able, row)
+
+
+def _receive(transport: Transport, segments: tuple[Segment, ...], number: int = 0) -> tuple[Segment, ...]:
+    """A receive's list: that of a datagram begins with room for the GRH, null or ordinary in turn."""
+    if transport is not Transport.UD:
+        return segments
+    return ((null if number % 2 else mem)(GRH_LENGTH), *segments)
+
+
+def short(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Messages shorter than the list: they end in a null segment, before it or exactly at its start."""
+    return _alone(_short(able, transport))
+
+
+def _short(able: Capabilities, transport: Transport) -> Iterator[Scenario]:
+    apis = cycle(_APIS)
+    for queue, size in product(able.queues, (1, 8, 31, 32, 33, 64, 65, able.mtu + 1)):
+        if (transport is Transport.XRC and queue is Queue.RQ) or (transport is Transport.UD and size > able.mtu):
+            continue
+        lists = (
+            (null(size + 32),),
+            (null(size + 8), mem(16)),
+            (mem(4), null(size + 8), mem(8)),
+            (mem(size + 8), null(16)),
+            (mem(size), null(16)),
+            (mem(size), null(16), mem(8)),
+            (null(size), mem(16)),
+        )
+        for number, segments in enumerate(lists):
+            post, poll = next(apis)
+            gather = (null(size),) if number == 4 else (mem(size),)
+            operation = Operation.SEND_WITH_IMM if number % 2 else Operation.SEND
+            scatter = _receive(transport, segments, number)
+            if len(scatter) <= able.most_received(queue):
+                yield Scenario(transport, operation, gather, scatter, queue, post, poll)
+
+
+def inline(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """The message is in the work request, and goes into a null segment."""
+    return _alone(_inline(able, transport))
+
+
+def _inline(able: Capabilities, transport: Transport) -> Iterator[Scenario]:
+    polls = cycle(Poll)
+    for role in _roles(able, transport):
+        if role.null_in is not NullIn.SCATTER:
+            continue
+        if not role.operation.gathers:
+            continue
+        for queue, post, size in product(_queues(able, role), Post, (1, 32, 33, INLINE_LENGTH)):
+            gather = (mem(size),) if post is Post.WR_SET_SGE or size < 8 else (mem(3), mem(size - 3))
+            if len(gather) > able.max_sge:
+                continue
+            for segments in ((null(size),), (null(size), mem(8)), (mem(1), null(size))):
+                scatter = _receive(transport, segments)
+                if len(scatter) <= able.most_received(queue):
+                    yield Scenario(transport, role.operation, gather, scatter, queue, post, next(polls), inline=True)
+
+
+def signaling(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """sq_sig_all is 0: signaled, not signaled, and a chain of which the third alone is signaled."""
+    chains: dict[object, list[Scenario]] = {}
+    for each in _of_each_role(able, transport):
+        for signal in (Signal.SIGNALED, Signal.UNSIGNALED):
+            yield Batch((replace(each, signal=signal),))
+        if each.post is not Post.WR_SET_SGE:
+            chains.setdefault(each.link, []).append(each)
+    for scenarios in chains.values():
+        for start in range(0, len(scenarios) - 3, 4):
+            signals = (Signal.UNSIGNALED, Signal.UNSIGNALED, Signal.SIGNALED, Signal.UNSIGNALED)
+            chain = zip(scenarios[start : start + 4], signals, strict=True)
+            yield Batch(tuple(replace(each, signal=signal) for each, signal in chain), chain=True)
+
+
+def waiting(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Completions are waited for on a completion channel, any or solicited ones; messages are solicited or not."""
+    manners = cycle(((Wait.SOLICITED_EVENT, True), (Wait.SOLICITED_EVENT, False), (Wait.POLL, True)))
+    for each in _of_each_role(able, transport, (Poll.POLL_CQ,)):
+        yield Batch((replace(each, wait=Wait.EVENT),))
+        if each.operation.consumes_receive:
+            wait, solicited = next(manners)
+            yield Batch((replace(each, wait=wait, solicited=solicited),))
+
+
+DIMENSIONS: dict[str, Dimension] = {"short": short, "inline": inline, "signaling": signaling, "waiting": waiting}
+"""By the names that checks show."""
+
+
+@cache
+def batches(able: Capabilities, transport: Transport, dimension: str) -> tuple[Batch, ...]:
+    """All batches of a dimension on a transport, each once."""
+    return tuple(dict.fromkeys(DIMENSIONS[dimension](able, transport)))

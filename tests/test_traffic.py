@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Traffic of each kind has every place of a null segment, and stays within a device's limits."""
+
+import pytest
+
+from conformance.capabilities import Capabilities
+from conformance.matrix import NullIn, Role, roles
+from conformance.scenarios import GRH_LENGTH, Operation, Post, Queue, Scenario, Signal, Transport, Wait, total
+from conformance.traffic import DIMENSIONS, Batch, batches
+from tests.test_matrix import DEVICES, FULL
+
+
+def of(dimension: str, able: Capabilities = FULL) -> list[Batch]:
+    return [batch for transport in able.transports for batch in batches(able, transport, dimension)]
+
+
+def role(scenario: Scenario) -> Role:
+    scatter = scenario.scatter[1:] if scenario.transport is Transport.UD else scenario.scatter
+    sides = any(each.null for each in scenario.gather), any(each.null for each in scatter)
+    where = {(True, True): NullIn.BOTH, (True, False): NullIn.GATHER, (False, True): NullIn.SCATTER}
+    return Role(scenario.transport, scenario.operation, where.get(sides, NullIn.GRH))
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+@pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
+def test_a_device_can_run_all_of_it(able: Capabilities, dimension: str) -> None:
+    for batch in of(dimension, able):
+        for scenario in batch.scenarios:
+            if scenario.transport is not Transport.XRC or able.srq:
+                assert able.lacks(scenario) is None, scenario
+            assert scenario.has_null
+            assert Scenario.parse(str(scenario)) == scenario
+        assert len({scenario.link for scenario in batch.scenarios}) == 1
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_each_batch_is_there_once(dimension: str) -> None:
+    made = of(dimension)
+    assert len(set(made)) == len(made)
+
+
+def position(scenario: Scenario) -> str:
+    """Where a message ends in the list that it comes to."""
+    end = scenario.scatter_length
+    for segment in scenario.scatter:
+        if segment.length > end:
+            kind = "null" if segment.null else "ordinary"
+            return f"at its start, {kind}" if end == 0 else f"in it, {kind}"
+        end -= segment.length
+    return "at the end"
+
+
+def test_short_messages_end_in_a_null_segment_before_one_and_at_its_start() -> None:
+    expected = {"in it, null", "in it, ordinary", "at its start, null"}
+    for transport in Transport:
+        for queue in Queue:
+            if transport is Transport.XRC and queue is Queue.RQ:
+                continue
+            made = [batch.scenarios[0] for batch in batches(FULL, transport, "short")]
+            made = [scenario for scenario in made if scenario.queue is queue]
+            assert {position(scenario) for scenario in made} >= expected
+            assert {scenario.length for scenario in made} >= {1, 8, 31, 32, 33, 63 + 1, 65}
+            assert all(scenario.scatter_length < total(scenario.scatter) for scenario in made)
+
+
+def test_inline_data_goes_by_each_api_into_null_segments_of_each_queue() -> None:
+    made = [batch.scenarios[0] for batch in of("inline")]
+    assert all(scenario.inline and any(each.null for each in scenario.scatter) for scenario in made)
+    kinds = {(scenario.transport, scenario.operation, scenario.queue, scenario.post) for scenario in made}
+    receiving = [each for each in roles(FULL) if each.null_in is NullIn.SCATTER and each.operation.consumes_receive]
+    assert kinds == {
+        (each.transport, each.operation, queue, post)
+        for each in receiving
+        for queue in Queue
+        for post in Post
+        if each.transport is not Transport.XRC or queue is Queue.SRQ
+    }
+
+
+@pytest.mark.parametrize("signal", [Signal.SIGNALED, Signal.UNSIGNALED])
+def test_each_role_is_signaled_and_not_where_not_all_are(signal: Signal) -> None:
+    made = {role(batch.scenarios[0]) for batch in of("signaling") if batch.scenarios[0].signal is signal}
+    assert made == set(roles(FULL))
+
+
+def test_of_a_chain_some_are_signaled() -> None:
+    chains = [batch for batch in of("signaling") if len(batch.scenarios) > 1]
+    assert all(batch.chain for batch in chains)
+    for batch in chains:
+        assert [scenario.signal for scenario in batch.scenarios].count(Signal.SIGNALED) == 1
+    assert {batch.scenarios[0].transport for batch in chains} == set(Transport)
+
+
+def test_each_role_is_waited_for_by_events_and_each_receive_by_solicited_ones() -> None:
+    made = [batch.scenarios[0] for batch in of("waiting")]
+    assert {role(scenario) for scenario in made if scenario.wait is Wait.EVENT} == set(roles(FULL))
+    operations = {(each.transport, each.operation) for each in roles(FULL) if each.operation.consumes_receive}
+    for wait, solicited in ((Wait.SOLICITED_EVENT, True), (Wait.SOLICITED_EVENT, False), (Wait.POLL, True)):
+        chosen = [each for each in made if (each.wait, each.solicited) == (wait, solicited)]
+        assert {(each.transport, each.operation) for each in chosen} == operations
+
+
+def test_datagrams_have_room_for_the_header() -> None:
+    for dimension in DIMENSIONS:
+        for batch in batches(FULL, Transport.UD, dimension):
+            assert all(scenario.scatter[0].length == GRH_LENGTH for scenario in batch.scenarios)
+            assert all(scenario.operation in (Operation.SEND, Operation.SEND_WITH_IMM) for scenario in batch.scenarios)
