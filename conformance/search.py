@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Random search: Hypothesis draws scenarios within a target's limits and shrinks one that fails to the smallest."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,7 @@ from conformance.scenarios import (
     total,
 )
 from conformance.verdicts import BrokenError, Failure, LackingError
+from conformance.watch import DeadlyError
 
 if TYPE_CHECKING:
     from conformance.judging import Bench
@@ -60,7 +63,8 @@ class Search:
 
     def run(self, bench: "Bench", draw: Draw, *aspects: Aspect) -> None:
         """Check scenarios that `draw` makes. Raises the Failure of the smallest that fails; LackingError if the
-        target has no kind of link at all, or none that is not known. What does not pass on ordinary memory is left
+        target has no kind of link at all, or none that is not known. A work request that ends the process is made
+        simpler in the processes that come after it. What does not pass on ordinary memory is left
         out; BrokenError if nothing is left, or if what did pass does not any more.
         """
         able = capabilities(bench.target)
@@ -72,6 +76,7 @@ class Search:
         passed: list[Scenario] = []
         broken: dict[Scenario, BrokenError] = {}
         lacking: list[LackingError] = []
+        deadly: list[DeadlyError] = []
 
         @settings(
             max_examples=self.examples,
@@ -85,7 +90,7 @@ class Search:
         @seed(self.seed)
         @given(draw(able, kinds))
         def check(scenario: Scenario) -> None:
-            if self.is_known(scenario) or scenario in broken or (len(broken) >= MOST_BROKEN and not passed):
+            if deadly or self.is_known(scenario) or scenario in broken or (len(broken) >= MOST_BROKEN and not passed):
                 return
             try:
                 bench.check(scenario, *aspects)
@@ -94,6 +99,9 @@ class Search:
                 broken[scenario] = error
             except LackingError as reason:  # a queue for long lists that cannot be had
                 lacking.append(reason)
+            except DeadlyError as error:
+                if not last:  # or else it is simpler than what fails, but fails in another way
+                    deadly.append(error)
             except Failure as failure:
                 last.append(Failure(f"{failure}\nfound by --search-seed={self.seed}", failure.scenario))
                 raise last[-1] from None
@@ -102,10 +110,29 @@ class Search:
             check()
         except Flaky:
             raise Failure(f"{last[-1]}\nIt was seen once, and not when it was run again.", last[-1].scenario) from None
+        if deadly:
+            raise self._simplest(bench, deadly[0], aspects)
         if broken:
             self._leave_out(bench, passed, broken)
         elif not passed:
             raise lacking[0] if lacking else LackingError("waivers cover every work request that was drawn")
+
+    def _simplest(self, bench: "Bench", deadly: DeadlyError, aspects: Sequence[Aspect]) -> Failure:
+        """The Failure of the first variant of a deadly work request, from the simplest, that is deadly too.
+
+        One that proves to be ends this process. The one in its place, which knows it then, comes here again.
+        """
+        assert deadly.scenario is not None
+        found = deadly
+        for variant in simpler(deadly.scenario, bench.able):
+            try:
+                bench.check(variant, *aspects)
+            except DeadlyError as error:
+                found = error
+                break
+            except (Failure, BrokenError, LackingError):
+                continue
+        return Failure(f"{found}\nfound by --search-seed={self.seed}", found.scenario)
 
     def _leave_out(self, bench: "Bench", passed: list[Scenario], broken: dict[Scenario, BrokenError]) -> None:
         """Say what a search left out, unless it is the rig that died, and not some work requests that are broken."""
@@ -114,6 +141,44 @@ class Search:
             raise first.with_traceback(None)
         bench.check(passed[0])
         self.tell(f"left out {len(broken)} of {len(passed) + len(broken)} work requests, which are BROKEN; {first}")
+
+
+def simpler(scenario: Scenario, able: Capabilities) -> Iterator[Scenario]:
+    """Variants of a work request that the device can run, simplest first: one null segment in place of all, a segment
+    less, the plainest API.
+    """
+    apis = dict.fromkeys([(Post.POST_SEND, Poll.POLL_CQ), (scenario.post, scenario.poll)])
+    lists = dict.fromkeys((*_alone(scenario), *_one_less(scenario), (scenario.gather, scenario.scatter)))
+    for (gather, scatter), (post, poll) in itertools.product(lists, apis):
+        with suppress(ValueError):
+            variant = replace(scenario, gather=gather, scatter=scatter, post=post, poll=poll)
+            if variant != scenario and not variant.is_too_long and able.lacks(variant) is None:
+                yield variant
+
+
+Lists = tuple[tuple[Segment, ...], tuple[Segment, ...]]
+"""A gather and a scatter list."""
+
+
+def _alone(scenario: Scenario) -> Iterator[Lists]:
+    """Each null segment alone in its list, short ones first, and ordinary memory at the other end."""
+    header = (mem(GRH_LENGTH),) if scenario.transport is Transport.UD else ()
+    nulls = [(False, each) for each in scenario.gather if each.null] + [
+        (True, each) for each in scenario.scatter if each.null
+    ]
+    for length in (1, 8, 32, 64, *sorted(segment.length for _, segment in nulls)):
+        for in_scatter, segment in nulls:
+            null, ordinary = (Segment(True, length, segment.address),), (mem(length),)
+            gather = ordinary if in_scatter else null
+            scatter = (*header, *(null if in_scatter else ordinary))
+            yield gather if scenario.gather else (), scatter if scenario.scatter else ()
+
+
+def _one_less(scenario: Scenario) -> Iterator[Lists]:
+    for index in range(len(scenario.gather)):
+        yield scenario.gather[:index] + scenario.gather[index + 1 :], scenario.scatter
+    for index in range(len(scenario.scatter)):
+        yield scenario.gather, scenario.scatter[:index] + scenario.scatter[index + 1 :]
 
 
 def link_kinds(able: Capabilities) -> list[LinkKind]:

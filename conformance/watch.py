@@ -17,17 +17,26 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
+from conformance.scenarios import Scenario
 from conformance.verdicts import Failure
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a process is about to do. `scenario` is an id, empty outside of scenarios."""
+    """What a process is about to do. `scenario` is an id, empty outside of scenarios.
+
+    `search`: the check searches, and can go on from a scenario that ended its process.
+    """
 
     clause: str = ""
     target: str = ""
     nodeid: str = ""
     scenario: str = ""
+    search: bool = False
+
+
+class DeadlyError(Failure):
+    """The scenario ended a process of this run before."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +100,11 @@ class Watch:
     def over(self, seconds: float, scenario: str = "") -> Iterator[None]:
         """End the process if what is inside takes longer than `seconds`. An outer watch starts anew afterwards.
 
-        Raises Failure for a scenario that ended a process before.
+        Raises DeadlyError for a scenario that ended a process before.
         """
         if death := self.deadly.get((self.step.target, scenario)):
-            raise Failure(f"{self.step.target}\n{death}\nIt ended a process before, and was not run again.")
+            text = f"{self.step.target}\n{death}\nIt ended a process before, and was not run again."
+            raise DeadlyError(text, Scenario.parse(scenario))
         outer = self.step, self._seconds
         self._begin(replace(self.step, scenario=scenario), seconds)
         try:

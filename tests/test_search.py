@@ -2,14 +2,16 @@
 """Random search draws within the limits, finds what is wrong, shrinks it, and can be repeated."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.capabilities import Capabilities
-from conformance.scenarios import GRH_LENGTH, Operation, Queue, Scenario, Transport, total
-from conformance.search import Draw, anything, gathering, link_kinds, scattering
+from conformance.report.document import load
+from conformance.scenarios import GRH_LENGTH, Operation, Poll, Post, Queue, Scenario, Transport, total
+from conformance.search import Draw, anything, gathering, link_kinds, scattering, simpler
 from conformance.verdicts import LackingError
 from tests.suite import run_suite
 from tests.test_matrix import DEVICES
@@ -83,3 +85,47 @@ def test_no_search_is_skipped_and_said() -> None:
         "test_no_work_request_can_be_found_that_writes_there",
         "test_no_work_request_can_be_found_that_completes_otherwise",
     }
+
+
+def test_what_is_wrong_on_ordinary_memory_too_is_left_out_and_said(tmp_path: Path) -> None:
+    options = ("--reference", "--reference-fault=tests.unsound:LongGarbled", "--search=60", "--search-seed=1")
+    run = run_suite(*options, f"--reports={tmp_path}", "-k", "can_be_found")
+    assert run.counts() == {"PASS": 4}, run.output
+    (written,) = load(tmp_path / "results.json").runs
+    for found in written.results:
+        assert re.match(r"left out \d+ of \d+ work requests, which are BROKEN; ", found.text)
+
+
+def test_a_search_in_which_nothing_passes_on_ordinary_memory_is_broken() -> None:
+    run = run_suite("--reference", "--reference-fault=tests.unsound:Garbled", "--search=60", "-k", "arrives_wrong")
+    assert run.counts() == {"BROKEN": 1}
+    assert "the control, ordinary memory only, does not pass" in run.cases[0].text
+
+
+def test_a_crash_that_is_found_is_made_simpler_by_the_processes_that_come_after() -> None:
+    run = run_suite("--reference", "--reference-fault=crash", "--search-seed=1", "-n1", "-k", "arrives_wrong")
+    (case,) = filter(
+        lambda case: case.name, run.cases
+    )  # pytest's own XML has a nameless one for each process that died
+    assert (case.verdict, case.clause) == ("FAIL", "read/mixed-gather"), run.output
+    assert "the process died of SIGSEGV inside a verbs call" in case.text
+    assert "found by --search-seed=1" in case.text
+    (name,) = re.findall(r"^scenario: (\S+)$", case.text, re.MULTILINE)
+    scenario = Scenario.parse(name)
+    assert (total(scenario.gather), scenario.post, scenario.poll) == (1, Post.POST_SEND, Poll.POLL_CQ)
+    assert run.output.count("node down") <= 2
+
+
+@given(st.data())
+def test_what_is_simpler_is_simpler_and_can_be_run(data: st.DataObject) -> None:
+    able = DEVICES["full"]
+    scenario = data.draw(anything(able, link_kinds(able)))
+    for variant in simpler(scenario, able):
+        assert variant != scenario
+        assert able.lacks(variant) is None
+        assert not variant.is_too_long
+        assert (variant.transport, variant.operation, variant.queue) == (
+            scenario.transport,
+            scenario.operation,
+            scenario.queue,
+        )

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,9 @@ DEADLY = "null_mr_deadly"
 """Key of the scenarios that ended a process in this run: (target, scenario, how)."""
 GONE_WITHIN = 5
 """Seconds from the end of what connects a process to us until it is gone; it is so at once."""
+SEARCHES = pytest.StashKey["Counter[str | None]"]()
+"""How often each search ended its process."""
+MAX_CRASHES_OF_SEARCH = 4
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,6 +97,8 @@ class Controller:
         self._death = Death(step, left if code is None else _ending(code, "inside a verbs call"), frames)
         if step.scenario:
             self._deadly[step.target, step.scenario] = in_words(self._death)
+            if step.search:
+                self._config.stash.setdefault(SEARCHES, Counter())[step.nodeid] += 1
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         if self._death.step.nodeid == crashitem:  # else it died before its first check, or between two
@@ -110,7 +116,7 @@ class Controller:
         if report.failed:  # and no waiver covers it
             session = self._config.pluginmanager.getplugin("dsession")
             session.countfailures += 1
-            if 0 < session.maxfail <= session.countfailures and not session.shouldstop:
+            if session.maxfail and session.countfailures >= session.maxfail and not session.shouldstop:
                 session.shouldstop = f"stopping after {session.countfailures} failures"
         teardown = copy.copy(report)
         teardown.when, teardown.outcome, teardown.longrepr = "teardown", "passed", None
@@ -174,7 +180,9 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
                 self.workqueue.clear()
 
     def remove_node(self, node: Any) -> str | None:
-        """The check that killed the worker. xdist's own would give it to the next worker again."""
+        """The check that killed the worker. xdist's own would give it to the next worker again, which here only a
+        search is: it goes on from what was deadly.
+        """
         pending = (
             (unit, nodeid)
             for unit in self.assigned_work[node].values()
@@ -182,10 +190,11 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
             if not completed
         )
         unit, crashed = next(pending, (None, None))
-        if unit is not None:
+        goes_on = 0 < self.config.stash.get(SEARCHES, Counter())[crashed] < MAX_CRASHES_OF_SEARCH
+        if unit is not None and not goes_on:
             unit[crashed] = True
         super().remove_node(node)
-        return crashed
+        return None if goes_on else crashed
 
 
 class Worker:
@@ -231,6 +240,7 @@ def _watched(item: pytest.Item) -> Iterator[None]:
     if CLAUSE not in properties:
         yield
         return
-    watch.step = Step(str(properties[CLAUSE]), str(properties[TARGET]), item.nodeid)
+    search = "search" in item.fixturenames  # type: ignore[attr-defined]  # every check is a function
+    watch.step = Step(str(properties[CLAUSE]), str(properties[TARGET]), item.nodeid, search=search)
     with watch.over(limit(item.callspec.params["target"].timeout)):  # type: ignore[attr-defined]  # each has one
         yield
