@@ -121,7 +121,7 @@ class Transfers(QueuePairs):
         """Report a send WR, if it was to be reported or failed."""
         if status or qp.sq_sig_all or wr.flags & abi.SEND_SIGNALED:
             assert qp.send_cq is not None
-            cqe = CQE(wr.wr_id, status, WC_OPCODE[wr.opcode], qp)
+            cqe = CQE(wr.wr_id, status, WC_OPCODE.get(wr.opcode, abi.WC_SEND), qp)
             cqe.send_index = wr.index
             if wr.opcode in ATOMICS:
                 cqe.byte_len = ATOMIC_LENGTH
