@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What the kernel says of this machine's RDMA devices, before anything of pyverbs is imported."""
 
+import os
 import socket
 import struct
 import sys
@@ -36,6 +37,9 @@ DRIVERS = (
     "bng_re",
 )
 
+SIMULATED_HCA = "CONNECTX_ROOT"
+"""The variable by which a program knows that `python -m connectx` runs it: its devices are simulated HCAs."""
+
 MODULE_NAMES = ("{}_ib", "rdma_{}", "ib_{}", "iw_{}", "{}_roce_hw_v2", "{}")
 """What the kernel module of a driver may be called."""
 
@@ -47,6 +51,11 @@ _NLDEV = 5 << 10  # RDMA_NL_NLDEV: the upper bits of a message type name the cli
 _CMD_GET, _CMD_GET_CHARDEV = 1, 15
 _DEV_INDEX, _DEV_NAME, _CHARDEV_TYPE, _UVERBS_DRIVER_ID = 1, 2, 69, 73
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port id
+
+
+def hca_is_simulated() -> bool:
+    """Is what this process sees of RDMA devices and of their kernel driver simulated (connectx)?"""
+    return SIMULATED_HCA in os.environ
 
 
 def device_names(sysfs: Path = SYSFS) -> list[str]:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "conformance"
 
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"scenarios", "clauses", "device", "versions", "native", "__init__"}),
+    frozenset({"scenarios", "clauses", "device", "versions", "native", "elf", "__init__"}),
     frozenset({"config", "kernel", "model"}),
     frozenset({"outcome"}),
     frozenset({"verdicts"}),
@@ -34,6 +34,7 @@ FENCED = {
     "pyverbs": {"verbs", "checks"},
     "jinja2": {"report"},
     "cffi": {"native"},
+    "elftools": {"elf"},
 }
 """Which rooms may import what the others must do without."""
 

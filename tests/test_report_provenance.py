@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance import elf
 from conformance.device import Gid, OpenedDevice, Port
 from conformance.inventory import Target
 from conformance.report import provenance
@@ -143,7 +144,7 @@ def compiled(path: Path, *options: str) -> Path:
 
 def test_a_library_is_told_by_its_build_id(tmp_path: Path) -> None:
     first = compiled(tmp_path / "libmlx5.so", "-Wl,--build-id=0x0123456789abcdef0123456789abcdef01234567")
-    assert provenance.build_id(first) == "0123456789abcdef0123456789abcdef01234567"
+    assert elf.build_id(first) == "0123456789abcdef0123456789abcdef01234567"
     maps = tmp_path / "maps"
     maps.write_text(f"7f02-7f03 r-xp 00000000 08:01 2   {first}\n")
     [library] = (library for library in provenance.libraries(maps) if library.name == "libmlx5")
@@ -152,7 +153,7 @@ def test_a_library_is_told_by_its_build_id(tmp_path: Path) -> None:
 
 def test_without_a_build_id_a_library_is_told_by_its_bytes(tmp_path: Path) -> None:
     plain = compiled(tmp_path / "plain.so", "-Wl,--build-id=none")
-    assert provenance.build_id(plain) == f"sha256:{hashlib.sha256(plain.read_bytes()).hexdigest()}"
+    assert elf.build_id(plain) == f"sha256:{hashlib.sha256(plain.read_bytes()).hexdigest()}"
 
 
 def test_pyverbs_is_told_by_the_build_ids_of_all_its_modules(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_pyverbs_is_told_by_the_build_ids_of_all_its_modules(tmp_path: Path) -> 
     for ids in (("0x01", "0x02"), ("0x01", "0x03"), ("0x02", "0x01")):
         for at, wanted in enumerate(ids):
             compiled(modules[at], f"-Wl,--build-id={wanted}")
-        told.add(provenance.build_id(tmp_path / "pyverbs"))
+        told.add(elf.build_id(tmp_path / "pyverbs"))
     assert len(told) == 3
     assert all(re.fullmatch("sha256:[0-9a-f]{64}", each) for each in told)
 
@@ -169,7 +170,7 @@ def test_pyverbs_is_told_by_the_build_ids_of_all_its_modules(tmp_path: Path) -> 
 def test_what_is_no_library_has_no_build_id(tmp_path: Path) -> None:
     write(tmp_path / "text.so", "/* GNU ld script */")
     (tmp_path / "folder").mkdir()
-    assert [provenance.build_id(tmp_path / name) for name in ("text.so", "folder", "gone.so")] == ["", "", ""]
+    assert [elf.build_id(tmp_path / name) for name in ("text.so", "folder", "gone.so")] == ["", "", ""]
 
 
 @pytest.mark.parametrize("name", ["MLX5_SCATTER_TO_CQE", "RDMAV_FORK_SAFE", "IBV_SHOW_WARNINGS", "LD_PRELOAD"])

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Under which circumstances a verdict was found: host, libraries, devices, suite."""
 
-import hashlib
 import os
 import platform
 import re
@@ -13,11 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import NoteSegment
-
-from conformance import __version__
+from conformance import __version__, elf, kernel
 from conformance.config import REFERENCE
 from conformance.device import Machine as Devices
 from conformance.inventory import AnyTarget, BrokenTarget, Inventory, Target
@@ -112,23 +107,7 @@ def libraries(maps: Path = Path("/proc/self/maps")) -> tuple[Library, ...]:
     if spec is not None and spec.submodule_search_locations:
         named.append(("pyverbs", Path(spec.submodule_search_locations[0])))
     packages = packages_of([path for _, path in named])
-    return tuple(Library(name, str(path), packages.get(path, ""), build_id(path)) for name, path in named)
-
-
-def build_id(path: Path) -> str:
-    """What Library.build_id says of a shared object, or of a folder of them. Empty for what cannot be read."""
-    if path.is_dir():
-        modules = [f"{module.relative_to(path)} {build_id(module)}\n" for module in sorted(path.rglob("*.so"))]
-        return f"sha256:{hashlib.sha256(''.join(modules).encode()).hexdigest()}" if modules else ""
-    try:
-        with path.open("rb") as file:
-            parts = [part for part in ELFFile(file).iter_segments() if isinstance(part, NoteSegment)]
-            for note in (note for part in parts for note in part.iter_notes()):
-                if note["n_type"] == "NT_GNU_BUILD_ID":
-                    return str(note["n_desc"])
-        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
-    except (OSError, ELFError):
-        return ""
+    return tuple(Library(name, str(path), packages.get(path, ""), elf.build_id(path)) for name, path in named)
 
 
 def packages_of(paths: Sequence[Path]) -> dict[Path, str]:
@@ -166,7 +145,7 @@ def commit() -> str:
 def target_facts(target: AnyTarget, sysfs: Path = SYSFS, modules: Path = MODULES) -> TargetFacts:
     """A target and what sysfs tells of it. Nothing of sysfs is read for a simulated device."""
     device, port, gid = target.device, target.port, target.gid if isinstance(target, Target) else None
-    simulated = device.driver == REFERENCE
+    simulated = device.driver == REFERENCE or kernel.hca_is_simulated()
     folder = sysfs / device.name
     pci = "" if simulated else _pci_address(folder)
     netdev = "" if simulated else _netdev(folder, port.number, gid.index if gid else 0)

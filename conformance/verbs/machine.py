@@ -6,6 +6,7 @@ Nothing here imports pyverbs before that is settled: the reference device has to
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from conformance import kernel
+from conformance import elf, kernel
 from conformance.config import REFERENCE, Config
 from conformance.device import Device, Machine, unopened
 from conformance.inventory import InventoryError, entries_for, require_named_devices
@@ -70,7 +71,7 @@ def open_machine(
         if faults or variant or simulate is not None:
             what = "faults, variants and a device count are for the reference device"
             raise InventoryError([f"{what}, but this machine has {', '.join(names)}; add --reference"])
-        return Machine(_own_devices(names), "")
+        return Machine(_own_devices(names), _simulated_hca() if kernel.hca_is_simulated() else "")
     if not reference:
         require_named_devices(config)
     why = "it was asked for" if reference else f"this machine has no RDMA device (none in {sysfs})"
@@ -100,6 +101,14 @@ def require_pyverbs() -> None:
         else:
             hint = "it needs the libibverbs that it was built with; see PYTHONPATH and LD_LIBRARY_PATH"
         raise InventoryError([f"{sys.executable} cannot load pyverbs: {hint} ({error})"]) from error
+
+
+def _simulated_hca() -> str:
+    """What is real where the HCA is not. To be called when the devices are open: the provider is loaded by then."""
+    mapped = {line[line.index("/") :] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    found = sorted({Path(path).resolve() for path in mapped if re.search(r"/libmlx5[^/]*\.so", path)})
+    library = ", ".join(f"{path.name} ({path}, build id {elf.build_id(path)})" for path in found) or "no libmlx5"
+    return f"the HCA is simulated (connectx), the library is real: {library}"
 
 
 def _own_devices(names: Sequence[str]) -> tuple[Device, ...]:
