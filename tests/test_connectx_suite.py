@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The suite on libmlx5: it finds what is wrong there, and what is wrong with an HCA behind the right library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.reference.faults import FAULTS
+
+from . import hca
+
+pytestmark = pytest.mark.usefixtures("_libmlx5")
+
+NO_WAIVERS = """
+providers:
+  mlx5:
+    driver: mlx5
+    null_mr: required
+    environments:
+    - {name: cqe64, MLX5_SCATTER_TO_CQE: 1, MLX5_CQE_SIZE: 64}
+    - {name: cqe128, MLX5_SCATTER_TO_CQE: 1, MLX5_CQE_SIZE: 128}
+    - {name: cqe64-no-scatter, MLX5_SCATTER_TO_CQE: 0, MLX5_CQE_SIZE: 64}
+    - {name: cqe128-no-scatter, MLX5_SCATTER_TO_CQE: 0, MLX5_CQE_SIZE: 128}
+"""
+
+
+@pytest.fixture(scope="module")
+def _libmlx5() -> None:
+    hca.require_libmlx5()
+
+
+def results(folder: Path, *arguments: str, options: Sequence[str] = ()) -> dict[str, Any]:
+    """The run in results.json, without waivers."""
+    providers = folder / "providers.yaml"
+    providers.write_text(NO_WAIVERS)
+    done = hca.suite(f"--providers={providers}", f"--reports={folder}", *arguments, options=options)
+    report = folder / "results.json"
+    assert report.exists(), done.stdout + done.stderr
+    [loaded] = json.loads(report.read_text())["runs"]
+    return dict(loaded)
+
+
+def verdicts(found: dict[str, Any]) -> dict[str, set[str]]:
+    """Target -> what its checks came to."""
+    told: dict[str, set[str]] = {}
+    for result in found["results"]:
+        told.setdefault(result["target"].rpartition("/")[2], set()).add(result["verdict"])
+    return told
+
+
+def test_a_small_message_through_an_srq_is_found_where_it_leaks(tmp_path: Path) -> None:
+    """libmlx5 copies what came with the completion to the address of a null segment; an ordinary receive queue has the
+    check that the SRQ lacks."""
+    scenarios = [
+        f"--scenario=rc-send-m{size}-n{size}-{queue}-post_send-poll_cq"
+        for size in (32, 33, 64, 65)
+        for queue in ("srq", "rq")
+    ]
+    found = results(tmp_path, "-k", "address", *scenarios)
+    failed = {
+        (result["target"].rpartition("/")[2], result["scenario"])
+        for result in found["results"]
+        if result["verdict"] != "PASS"
+    }
+    assert failed == {
+        ("cqe64", "rc-send-m32-n32-srq-post_send-poll_cq"),
+        ("cqe128", "rc-send-m32-n32-srq-post_send-poll_cq"),
+        ("cqe128", "rc-send-m33-n33-srq-post_send-poll_cq"),
+        ("cqe128", "rc-send-m64-n64-srq-post_send-poll_cq"),
+    }
+
+
+def test_the_report_says_what_is_simulated_and_what_is_real(tmp_path: Path) -> None:
+    found = results(tmp_path, "-k", "cqe64 and fields")
+    simulated = found["circumstances"]["simulated"]
+    assert simulated.startswith("the HCA is simulated (connectx), the library is real: libmlx5.so.1.")
+    assert "build id" in simulated
+    assert all(target["simulated"] for target in found["circumstances"]["targets"])
+
+
+def test_the_reproducer_agrees(tmp_path: Path) -> None:
+    results(tmp_path, "-k", "cqe64 and address", "--scenario=rc-send-m8-n8-srq-post_send-poll_cq")
+    [source] = (tmp_path / "reproducers").glob("*.c")
+    program = tmp_path / "reproducer"
+    subprocess.run(["cc", "-Wall", "-Werror", str(source), "-libverbs", "-o", str(program)], check=True)
+    done = hca.run([str(program)])
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "NOT CONFORMING" in done.stdout
+
+
+def test_a_process_that_dies_inside_poll_cq_is_cleaned_up_and_counted(tmp_path: Path) -> None:
+    providers = tmp_path / "providers.yaml"
+    providers.write_text(NO_WAIVERS)
+    done = hca.suite(
+        f"--providers={providers}",
+        "-k",
+        "cqe64 and every_address",
+        "--scenario=rc-send-m8-n8@zero-srq-post_send-poll_cq",
+        options=["--summary"],
+    )
+    assert done.returncode == 128 + 11, done.stdout
+    assert " QP" in done.stderr
+
+
+def test_kernel_objects_are_judged(tmp_path: Path) -> None:
+    found = results(tmp_path, "-k", "cqe64-no-scatter and no_leak or cqe64-no-scatter and leaves_nothing")
+    told = {result["verdict"] for result in found["results"] if result["clause"] == "free/no-leak"}
+    assert told == {"PASS"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "scenario"),
+    [
+        ("reads-garbage", "rc-send-n64-m64-rq-post_send-poll_cq"),
+        ("reads-the-address", "rc-write-n64-remote-rq-post_send-poll_cq"),
+        ("leaks-to-address", "rc-read-remote-n1024-rq-post_send-poll_cq"),
+        ("receive-refused", "ud-send-m64-n104-rq-post_send-poll_cq"),
+    ],
+)
+def test_a_wrong_hca_behind_the_right_library_is_found(fault: str, scenario: str, tmp_path: Path) -> None:
+    assert fault in FAULTS
+    arguments = ("-k", "cqe64-no-scatter", f"--scenario={scenario}")
+    assert verdicts(results(tmp_path, *arguments))["cqe64-no-scatter"] == {"PASS"}
+    told = [
+        result
+        for result in results(tmp_path, *arguments, options=["--fault", fault])["results"]
+        if result["verdict"] == "FAIL"
+    ]
+    assert told
