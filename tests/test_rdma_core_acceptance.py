@@ -20,12 +20,13 @@ SHIPPED = (Path("/usr/share/doc/rdma-core/tests"), Path("/usr/share/doc/python3-
 SKIPS: list[dict[str, Any]] = YAML(typ="safe").load(HERE / "rdma_core_skips.yaml")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def unpack(folder: Path) -> Path:
+    """Put the tests that the distribution ships into folder/tests; skips if it ships none. Returns a folder of programs
+    that have to come first in PATH.
+    """
     shipped = next((folder for folder in SHIPPED if folder.is_dir()), None)
     if shipped is None:
         pytest.skip(f"this distribution does not ship rdma-core's tests (looked for {', '.join(map(str, SHIPPED))})")
-    folder = tmp_path_factory.mktemp("rdma_core")
     (folder / "tests").mkdir()
     for file in shipped.iterdir():
         if file.suffix == ".gz":
@@ -37,9 +38,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     rdma.parent.mkdir()
     rdma.write_text("#!/bin/sh\necho '[]'\n")
     rdma.chmod(0o755)
+    return rdma.parent
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("rdma_core")
+    programs = unpack(folder)
     environment = {
         **os.environ,
-        "PATH": os.pathsep.join((str(rdma.parent), os.environ["PATH"])),
+        "PATH": os.pathsep.join((str(programs), os.environ["PATH"])),
         "PYTHONPATH": os.pathsep.join((str(HERE.parent), os.environ.get("PYTHONPATH", ""))),
     }
     left_out = [pattern for skip in SKIPS if skip.get("leave_out") for pattern in skip["tests"]]
