@@ -11,7 +11,6 @@ from typing import Any
 from conformance.reference.engine import abi
 from conformance.reference.engine.attributes import DeviceAttributes, PortAttributes
 from conformance.reference.engine.device import Device, Fabric
-from conformance.reference.engine.errors import WorkError
 from conformance.reference.engine.memory import MemoryFault, Payload
 from conformance.reference.engine.objects import (
     AH,
@@ -155,6 +154,7 @@ class ConnectX(Device):
             max_srq_sge=31,
             max_pkeys=1,
             max_inline_data=MAX_DESCRIPTOR,
+            odp_general_caps=0,
         )
 
     def describe_port(self, port_num: int) -> PortAttributes:
@@ -249,11 +249,6 @@ class ConnectX(Device):
         sends.next = producer
         if qp.waits_on is None:
             self.run(qp)
-
-    def execute(self, qp: QP, wr: SendWR) -> None:
-        if wr.opcode == wqe.UNKNOWN:
-            raise WorkError(abi.WC_LOC_QP_OP_ERR, "the WQE has no known opcode")
-        super().execute(qp, wr)
 
     def _read_blocks(self, sends: SendQueue, count: int) -> bytes:
         first = sends.next % sends.blocks

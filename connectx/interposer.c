@@ -120,6 +120,15 @@ static ssize_t send_packet(int fd, const void *data, size_t length)
     return sent;
 }
 
+static int device_is_gone(void)
+{
+    static int said;
+
+    if (!said++)
+        fprintf(stderr, "connectx: the process that is the simulated HCA is gone\n");
+    return EIO;
+}
+
 /* Receive an answer: an errno, and perhaps a descriptor. Returns the errno. */
 static int receive_answer(int fd, int *passed)
 {
@@ -136,13 +145,8 @@ static int receive_answer(int fd, int *passed)
         got = syscall(SYS_recvmsg, fd, &message, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
     *passed = -1;
-    if (got != sizeof(answer)) {
-        static int said;
-
-        if (!said++)
-            fprintf(stderr, "connectx: the process that is the simulated HCA is gone\n");
-        return EIO;
-    }
+    if (got != sizeof(answer))
+        return device_is_gone();
     header = CMSG_FIRSTHDR(&message);
     if (header && header->cmsg_type == SCM_RIGHTS)
         memcpy(passed, CMSG_DATA(header), sizeof(*passed));
@@ -155,9 +159,9 @@ static int ask(int fd, const void *data, size_t length)
     int error, passed;
 
     pthread_mutex_lock(&talking);
-    error = send_packet(fd, data, length) < 0 ? EIO : receive_answer(fd, &passed);
+    error = send_packet(fd, data, length) < 0 ? device_is_gone() : receive_answer(fd, &passed);
     while (!error && passed >= 0)
-        error = send_packet(fd, &passed, sizeof(passed)) < 0 ? EIO : receive_answer(fd, &passed);
+        error = send_packet(fd, &passed, sizeof(passed)) < 0 ? device_is_gone() : receive_answer(fd, &passed);
     pthread_mutex_unlock(&talking);
     return error;
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from conformance.reference.engine import abi, states
@@ -113,6 +113,11 @@ class File:
     def _pack(self, kind: str, **fields: Any) -> bytes:
         return bytes(self.ffi.buffer(self.ffi.new(f"struct {kind} *", fields)))
 
+    def _known(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the values that the struct has a field for."""
+        names = {name for name, _ in self.ffi.typeof(f"struct {kind}").fields}
+        return {name: value for name, value in values.items() if name in names}
+
     def _answer(self, address: int, data: bytes, room: int) -> None:
         self.device.memory.write(address, data[:room])
 
@@ -188,7 +193,7 @@ class File:
 
     def _device_fields(self) -> dict[str, Any]:
         attr = self.device.attr
-        fields = {name: value for name, value in vars(attr).items() if name not in ("fw_ver", "max_inline_data")}
+        fields = self._known("ib_uverbs_query_device_resp", vars(attr))
         major, minor, patch = FIRMWARE
         return fields | {
             "fw_ver": major << 32 | minor << 16 | patch,
@@ -217,7 +222,7 @@ class File:
         if not 1 <= core.port_num <= len(self.device.ports):
             raise Refused(errno.EINVAL, f"port {core.port_num}")
         port = self.device.ports[core.port_num - 1]
-        fields = {name: value for name, value in vars(port).items() if name not in ("gids", "pkeys")}
+        fields = self._known("ib_uverbs_query_port_resp", vars(port))
         fields["max_msg_sz"] = min(port.max_msg_sz, 2**32 - 1)
         return self._pack("ib_uverbs_query_port_resp", **fields)
 
@@ -489,12 +494,7 @@ class File:
 
     def _query_qp(self, core: Any, driver: bytes) -> bytes:
         qp = self._get(core.qp_handle, QP)
-        fields = {
-            name: value
-            for name, value in qp.attr.items()
-            if not isinstance(value, AddressVector)
-            and name not in ("rate_limit", "en_sqd_async_notify", "qp_access_flags")
-        }
+        fields = self._known("ib_uverbs_query_qp_resp", qp.attr)
         fields |= vars(qp.cap)
         fields |= {"qp_state": qp.state, "cur_qp_state": qp.state, "sq_sig_all": qp.sq_sig_all}
         fields["qp_access_flags"] = qp.access_flags

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 _CONNECTED = """
 "$@" >"$LOG" 2>&1 &
-for _ in $(seq 100); do "$@" localhost && break; sleep 0.1; done
+for _ in $(seq 30); do "$@" localhost && break; sleep 0.3; done
 status=$?
 wait $! || status=$?
 exit $status
@@ -54,7 +55,10 @@ def run(
 
 def run_pair(program: Sequence[str], log: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """A server and a client of a program that finds the other by `localhost`. The server's output is in `log`."""
-    return run(["bash", "-c", _CONNECTED, "bash", *program], *options, environment={"LOG": str(log)}, timeout=60)
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = ["bash", "-c", _CONNECTED, "bash", *program, "-p", str(port)]
+    return run(command, *options, environment={"LOG": str(log)}, timeout=60)
 
 
 def suite(*arguments: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:

@@ -209,6 +209,22 @@ def test_an_empty_machine_gets_every_package_by_its_own_name(machine: Machine, m
 
 
 @pytest.mark.parametrize(
+    ("manager", "packages"),
+    [("apt-get", "ibverbs-providers"), ("dnf", "libibverbs"), ("zypper", "libibverbs libmlx5-1")],
+)
+def test_libmlx5_is_installed_for_the_run_on_it_only(machine: Machine, manager: str, packages: str) -> None:
+    machine.manager(manager)
+    provider = machine.complete / "usr/lib64/libibverbs/libmlx5-rdmav34.so"
+    provider.parent.mkdir(parents=True)
+    provider.touch()
+    assert "missing on this machine" not in machine.toxw().stderr
+    run = machine.toxw("-e", "mlx5", "--", "-k", "cqe64")
+    assert run.returncode == 0, run.stderr
+    assert f"libmlx5 ({packages})" in run.stderr
+    assert machine.toxw("-e", "mlx5").stderr == ""
+
+
+@pytest.mark.parametrize(
     ("lost", "package"),
     [
         ("usr/include/infiniband/verbs.h", "libibverbs-dev"),
