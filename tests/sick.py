@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Reference devices on which no verdict can be found: --reference-fault=tests.sick:PortDown.
 
-They keep every promise about null MRs, so there is nothing that the suite has to catch: it has to end, and to say why.
+Nearly all keep every promise about null MRs, so there is nothing that the suite has to catch: it has to end, and to say
+why.
 """
 
 from __future__ import annotations
@@ -74,3 +75,71 @@ class Vanishing(Device):
     def modify_qp(self, qp: QP, mask: int, attr: dict[str, Any]) -> None:
         self.require()
         super().modify_qp(qp, mask, attr)
+
+
+class Dying(Device):
+    """Works until it has completed a number of sends."""
+
+    completed = 0
+    survives = 40
+
+    @property
+    def is_dead(self) -> bool:
+        return self.completed >= self.survives
+
+    def complete_send(self, qp: QP, wr: SendWR, status: int) -> None:
+        self.completed += 1
+        super().complete_send(qp, wr, status)
+
+
+class GoesSilent(Dying):
+    """Nothing is answered any more."""
+
+    def run(self, qp: QP) -> None:
+        if not self.is_dead:
+            super().run(qp)
+
+
+class GoesUnreachable(Dying):
+    """A requester is told that its retries are used up, as when a cable is pulled."""
+
+    def run(self, qp: QP) -> None:
+        if not self.is_dead:
+            super().run(qp)
+            return
+        while qp.sq:
+            self.complete_send(qp, qp.sq.popleft(), abi.WC_RETRY_EXC_ERR)
+
+
+class GoesFatal(Dying):
+    """The device is in its error state: EIO for whatever needs it."""
+
+    def check_send(self, qp: QP, wr: SendWR) -> None:
+        self._require()
+        super().check_send(qp, wr)
+
+    def new_handle(self) -> int:
+        """Everything that is made gets one."""
+        self._require()
+        return super().new_handle()
+
+    def _require(self) -> None:
+        if self.is_dead:
+            raise Refused(errno.EIO, "the device is in its error state")
+
+
+class NoXrc(Device):
+    """XRC queue pairs can be made and connected, and nothing that they send is answered."""
+
+    def run(self, qp: QP) -> None:
+        if qp.qp_type != abi.QPT_XRC_SEND:
+            super().run(qp)
+
+
+class LosesNullSends(Device):
+    """Wrong about null MRs, and not sick: what is gathered from one is never sent, and never completes."""
+
+    def run(self, qp: QP) -> None:
+        while qp.sq and any(sge.lkey in self.lkeys and self.lkeys[sge.lkey].null for sge in qp.sq[0].sges):
+            qp.sq.popleft()
+        super().run(qp)

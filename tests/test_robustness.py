@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from conformance.report.document import load
+from conformance.results import Result
 from conformance.verdicts import Verdict
-from tests.suite import ROOT, SuiteRun, run_suite
+from tests.suite import CHECKS, ROOT, SuiteRun, run_suite
 
 KEY = ("conformance/checks/test_key.py",)
 ALLOCATE = ("conformance/checks/test_allocate.py",)
@@ -99,8 +100,58 @@ def test_a_device_that_disappears_is_broken_from_then_on(workers: str, tmp_path:
     assert set(verdicts[:first]) == {Verdict.PASS}  # what was measured before
     assert Verdict.PASS not in verdicts[first:]
     assert len(verdicts) == len(run.cases)
-    assert "errno 5 (EIO: Input/output error)" in [case.text for case in run.cases if case.verdict == "BROKEN"][-1]
+    assert "ref0/1 is given up" in [case.text for case in run.cases if case.verdict == "BROKEN"][-1]
     assert run.status == 1
+
+
+def run_dying(folder: Path, sickness: str, *arguments: str, name: str = "accepted_by_every") -> list[Result]:
+    lab = providers(folder, "{driver: reference, null_mr: required, timeout: 0.1}")
+    run = run_sick(sickness, lab, "-k", name, "--search=0", f"--reports={folder}", *arguments, checks=(CHECKS,))
+    assert run.status == 1
+    return list(load(folder / "results.json").results)
+
+
+@pytest.mark.parametrize(
+    ("sickness", "words"),
+    [
+        ("GoesSilent", "requester: no completion within 0.1 s"),
+        ("GoesUnreachable", "requester: completed with IBV_WC_RETRY_EXC_ERR"),
+        ("GoesFatal", "errno 5 (EIO: Input/output error)"),
+        ("Vanishing", "errno 5 (EIO: Input/output error)"),
+    ],
+)
+def test_a_target_that_died_is_given_up_with_the_first_reason(sickness: str, words: str, tmp_path: Path) -> None:
+    results = run_dying(tmp_path, sickness)
+    verdicts = [each.verdict for each in results]
+    first = verdicts.index(Verdict.BROKEN)
+    assert verdicts == [Verdict.PASS] * first + [Verdict.BROKEN] * (len(verdicts) - first)
+    tried, left = results[first : first + 3], results[first + 3 :]
+    assert first > 0
+    assert len(left) > 100
+    assert not [each for each in tried if "is given up" in each.text]
+    for each in left:
+        assert each.text.startswith("=> not run: ref0/1 is given up: 3 checks in a row were BROKEN")
+        assert words in each.text
+        assert tried[0].nodeid in each.text
+
+
+def test_a_target_that_dies_under_ordinary_memory_alone_is_given_up_too(tmp_path: Path) -> None:
+    """Where each check that follows would be a FAIL: of --control the model is to blame, or the device."""
+    results = run_dying(tmp_path, "GoesSilent", "--control", name="test_discard")
+    assert sum("is given up" in each.text for each in results) > 100
+
+
+@pytest.mark.parametrize(
+    ("sickness", "verdict"), [("NoXrc", Verdict.BROKEN), ("LosesNullSends", Verdict.FAIL)], ids=["no XRC", "null MRs"]
+)
+def test_a_target_that_answers_on_some_path_is_tried_to_the_end(
+    sickness: str, verdict: Verdict, tmp_path: Path
+) -> None:
+    results = run_dying(tmp_path, sickness)
+    verdicts = [each.verdict for each in results]
+    assert verdicts.count(verdict) > 10
+    assert set(verdicts) == {Verdict.PASS, verdict}
+    assert not [each for each in results if "is given up" in each.text]
 
 
 @pytest.mark.parametrize(

@@ -72,24 +72,28 @@ def _raise_errors_of_reference() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A check shows the text of its failure and not our code."""
-    report = yield
+    """A check shows the text of its failure and not our code, in which pytest would look for lines for long."""
     clause = clause_of(item)
+    error = call.excinfo.value if call.excinfo is not None else None
+    if clause is not None and isinstance(error, Failure):
+        clause = error.clause or clause
+        item.user_properties = [(name, clause if name == CLAUSE else value) for name, value in item.user_properties]
+        if call.when == "call":
+            error.args = (f"{error}\n{_requirement(clause)}",)
+    style = item.config.option.tbstyle
+    if clause is not None and isinstance(error, (BrokenError, Failure)):
+        item.config.option.tbstyle = "value"
+    try:
+        report = yield
+    finally:
+        item.config.option.tbstyle = style
     if clause is None:
         return report
-    error = call.excinfo.value if call.excinfo is not None else None
-    if isinstance(error, Failure) and error.clause is not None:
-        clause = error.clause
-        for properties in (item.user_properties, report.user_properties):
-            properties[:] = [(name, clause if name == CLAUSE else value) for name, value in properties]
-    if isinstance(error, Failure) and call.when == "call":
-        error.args = (f"{error}\n{_requirement(clause)}",)
-    if call.excinfo is not None and isinstance(error, (BrokenError, Failure)):
-        report.longrepr = item._repr_failure_py(call.excinfo, style="value")
-        if error.scenario is not None and SCENARIO not in properties_of(report):
+    if isinstance(error, (BrokenError, Failure)) and error.scenario is not None:
+        if SCENARIO not in properties_of(report):
             report.user_properties.append((SCENARIO, str(error.scenario)))  # that of a search, for instance
-    if isinstance(error, Failure) and error.scenario is not None and error.shown_by_scenario:
-        leave_reproducer(report, item.config, error.scenario, str(error))
+        if isinstance(error, Failure) and error.shown_by_scenario:
+            leave_reproducer(report, item.config, error.scenario, str(error))
     verdict = _verdict(report, clause, error)
     if verdict is not None:
         _end(report, verdict, _text(report))

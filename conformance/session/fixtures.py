@@ -11,6 +11,7 @@ from conformance import kernel
 from conformance.inventory import AnyTarget, BrokenTarget
 from conformance.locks import DeviceLock
 from conformance.scenarios import Scenario
+from conformance.session.giving_up import given_up_of
 from conformance.session.properties import NOT_MET, OBSERVED, clause_of
 from conformance.session.run import machine_of
 from conformance.session.waivers import waivers_of
@@ -83,6 +84,7 @@ def bare_bench(
             benches[target] = broken
     if isinstance(benches[target], BrokenError):
         raise benches[target].with_traceback(None)  # it would grow with each check that raises it again
+    given_up_of(pytestconfig).look_at(benches[target])
     return benches[target]
 
 
