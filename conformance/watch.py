@@ -10,13 +10,15 @@ import faulthandler
 import itertools
 import json
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
+from conformance import crash
 from conformance.scenarios import Scenario
 from conformance.verdicts import Failure
 
@@ -40,12 +42,24 @@ class DeadlyError(Failure):
 
 
 @dataclass(frozen=True)
+class Stack:
+    """Where a process was: frames of the thread that ended it, innermost first, without those of the test runner.
+
+    `address`: what a memory fault was about. `native`: functions and their libraries, as far as the Python interpreter.
+    """
+
+    address: str = ""
+    native: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Death:
-    """How a process ended, in words, in what, and where: the frames of the Python stack, innermost first."""
+    """How a process ended, in words, in what, and where."""
 
     step: Step
     ending: str
-    frames: tuple[str, ...]
+    stack: Stack
 
 
 class Journal:
@@ -58,7 +72,8 @@ class Journal:
 
     def enable(self) -> None:
         """Write the stack of a fatal signal here from now on; pytest has its own place for that at first."""
-        faulthandler.enable(self._stack)
+        faulthandler.enable(self._stack, all_threads=False)
+        crash.tell(self._stack.fileno())
 
     def note(self, step: Step) -> None:
         text = json.dumps(astuple(step)).encode()
@@ -66,18 +81,31 @@ class Journal:
         os.pwrite(self._file, text, 0)
 
 
-def last_step(journal: Path) -> tuple[Step, tuple[str, ...]]:
-    """The last step of a process that is gone, and the frames of its stack as far as they are the suite's.
+def last_step(journal: Path) -> tuple[Step, Stack]:
+    """The last step of a process that is gone, and where it was.
 
     An empty step if the journal cannot be read: it died before its first check.
     """
     try:
         step = Step(*json.loads(journal.read_text()))
-        stack = journal.with_suffix(".stack").read_text()
+        lines = journal.with_suffix(".stack").read_text(errors="backslashreplace").splitlines()
     except (OSError, ValueError):
-        return Step(), ()
-    frames = [line for line in stack.splitlines() if line.startswith("  File ")]
-    return step, tuple(itertools.takewhile(lambda line: "/_pytest/" not in line, frames))
+        return Step(), Stack()
+    return step, Stack(
+        address=next((line.partition(": ")[2] for line in lines if line.startswith("address: ")), ""),
+        native=_until(_INTERPRETER, (found[1] or found[0] for line in lines if (found := _NATIVE.match(line)))),
+        python=_until(_RUNNER, (line for line in lines if line.startswith("  File "))),
+    )
+
+
+# backtrace_symbols_fd(3): "FILE(FUNCTION+OFFSET)[ADDRESS]", of which the address is another one in each process.
+_NATIVE = re.compile(r"([^ ].*|)\[0x[0-9a-f]+\]$")
+_INTERPRETER = re.compile(r"^[^(]*/(lib)?python[0-9.]*(\.so[0-9.]*)?(\(|$)")
+_RUNNER = re.compile("/_pytest/")
+
+
+def _until(end: re.Pattern[str], lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(itertools.takewhile(lambda line: not end.search(line), lines))
 
 
 def tell_stack_of_hang(file: TextIO) -> None:
@@ -91,7 +119,7 @@ class Watch:
 
     journal: Journal | None = None
     deadly: dict[tuple[str, str], str] = field(default_factory=dict)
-    """how scenarios ended a process of this run before, by target and scenario"""
+    """how scenarios ended a process of this run before, in words, by target and scenario"""
     step: Step = field(default_factory=Step)
     _enabled: bool = True
     _seconds: float = 0
@@ -103,7 +131,7 @@ class Watch:
         Raises DeadlyError for a scenario that ended a process before.
         """
         if death := self.deadly.get((self.step.target, scenario)):
-            text = f"{self.step.target}\n{death}\nIt ended a process before, and was not run again."
+            text = f"{death}\nIt ended a process before, and was not run again."
             raise DeadlyError(text, Scenario.parse(scenario))
         outer = self.step, self._seconds
         self._begin(replace(self.step, scenario=scenario), seconds)

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "conformance"
 
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"scenarios", "clauses", "device", "versions", "native", "elf", "__init__"}),
-    frozenset({"config", "kernel", "model"}),
+    frozenset({"config", "crash", "kernel", "model"}),
     frozenset({"outcome"}),
     frozenset({"verdicts"}),
     frozenset({"results", "locks", "kernel_log", "watch", "inventory"}),

@@ -54,6 +54,23 @@ def test_the_check_fails_with_clause_and_scenario_and_the_rest_is_run(tmp_path: 
     assert run.status == 1
 
 
+def test_a_crash_is_told_with_settings_address_library_and_the_stack_of_its_thread(tmp_path: Path) -> None:
+    providers = tmp_path / "providers.yaml"
+    entry = "{driver: reference, null_mr: required, environments: [{name: big, MLX5_CQE_SIZE: 128}]}"
+    providers.write_text(f"providers:\n  lab: {entry}\n")
+    arguments = (f"--scenario={FATAL}", f"--providers={providers}", "-n1", "-k", "completion")
+    run = run_suite("--reference", "--reference-fault=tests.deadly:DiesInLibc", *arguments)
+    (case,) = (case for case in run.cases if case.clause == "discard/completion")
+    lines = case.text.splitlines()
+    assert "ref0/1/big (reference), with MLX5_CQE_SIZE=128" in lines
+    assert "=> the process died of SIGSEGV inside a verbs call, at address 0x8" in lines
+    native, python = (lines.index(f"{kind} stack, innermost call first:") for kind in ("native", "Python"))
+    assert re.fullmatch(r"  /\S+/libc\.so\.6\(.*\+0x[0-9a-f]+\)", lines[native + 1])
+    assert not [line for line in lines[native:python] if re.search(r"/python3[0-9.]*\(|\[0x", line)]
+    assert re.fullmatch(r'  File ".*/tests/deadly\.py", line \d+ in read_null', lines[python + 1])
+    assert "execnet" not in case.text
+
+
 def test_devices_that_die_at_the_same_time_cost_one_check_each() -> None:
     run = run_suite(
         "--reference",

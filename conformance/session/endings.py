@@ -29,6 +29,7 @@ from conformance.session.properties import (
     result_of,
 )
 from conformance.session.reproducers import leave_reproducer
+from conformance.session.run import inventory_of
 from conformance.verdicts import BrokenError, Failure, LackingError, Verdict, worse_of
 from conformance.watch import Death
 
@@ -155,20 +156,30 @@ def die(report: pytest.TestReport, config: pytest.Config, death: Death) -> None:
     step = death.step
     report.when = "call"
     report.user_properties = [(CLAUSE, step.clause), (TARGET, step.target)]
-    report.longrepr = text = f"{step.target}\n{in_words(death)}\n{_requirement(step.clause)}"
+    report.longrepr = text = f"{in_words(death, config)}\n{_requirement(step.clause)}"
     if step.scenario:
         report.user_properties.append((SCENARIO, step.scenario))
         leave_reproducer(report, config, Scenario.parse(step.scenario), text)
     _end(report, Verdict.FAIL, text)
 
 
-def in_words(death: Death) -> str:
-    """A death with the scenario that was run, if there was one."""
-    text = "\n".join((f"=> {death.ending}", "Python stack, innermost call first:", *death.frames))
-    if not death.step.scenario:
-        return text
-    scenario = Scenario.parse(death.step.scenario)
-    return f"{describe(scenario, plan(scenario))}\n{text}\nscenario: {scenario}"
+def in_words(death: Death, config: pytest.Config) -> str:
+    """A death with its target, and with the scenario that was run, if there was one."""
+    step, stack = death.step, death.stack
+    target = next((target for target in inventory_of(config).targets if target.id == step.target), None)
+    settings = f", with {target.settings}" if target is not None and target.settings else ""
+    lines = [f"{step.target}{f' ({target.device.driver})' if target else ''}{settings}"]
+    if step.scenario:
+        scenario = Scenario.parse(step.scenario)
+        lines.append(describe(scenario, plan(scenario)))
+    lines.append(f"=> {death.ending}{f', at address {stack.address}' if stack.address else ''}")
+    if stack.native:
+        lines += ["native stack, innermost call first:", *(f"  {line}" for line in stack.native)]
+    if stack.python:
+        lines += ["Python stack, innermost call first:", *stack.python]
+    if step.scenario:
+        lines.append(f"scenario: {step.scenario}")
+    return "\n".join(lines)
 
 
 def hear_kernel(report: pytest.TestReport, lines: str, saying: Saying | None) -> None:

@@ -14,14 +14,14 @@ import pytest
 
 from conformance.report.junit import summary
 from conformance.results import Result
-from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Side, Transport
+from conformance.scenarios import LinkKind, Operation, Poll, Post, Queue, Side, Transport, plain
 from conformance.session.properties import clause_of, result_of
 from conformance.session.recorder import host_of
 from conformance.session.run import distributes, runs_checks
 from conformance.verdicts import BrokenError, LackingError, Verdict
 
 if TYPE_CHECKING:
-    from conformance.verbs.bench import Bench
+    from conformance.judging import Bench
 
 GIVEN_UP = "null_mr_given_up"
 """Key of the given up devices, with the reasons, in what the controller sends to a worker."""
@@ -143,12 +143,10 @@ def answers(bench: Bench) -> bool:
 
 
 def _answers_by(bench: Bench, transport: Transport) -> bool:
-    from conformance.verbs.bench import control_scenario
-
     queue = Queue.SRQ if transport is Transport.XRC else Queue.RQ
     kind = LinkKind(transport, queue, Post.POST_SEND, Poll.POLL_CQ)
     try:
-        completions = bench.run(control_scenario(kind, Operation.SEND)).outcome.completions
+        completions = bench.run(plain(kind, Operation.SEND)).outcome.completions
     except LackingError:
         return False
     except BrokenError as broken:

@@ -21,11 +21,12 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from conformance import crash
 from conformance.session.endings import die, in_words
 from conformance.session.giving_up import device_of
 from conformance.session.properties import CLAUSE, TARGET, drop
 from conformance.session.run import distributes, inventory_of, machine_of, runs_checks
-from conformance.watch import Death, Journal, Step, last_step, limit, tell_stack_of_hang, watch
+from conformance.watch import Death, Journal, Stack, Step, last_step, limit, tell_stack_of_hang, watch
 
 FOLDER = "null_mr_journals"
 """Key of the journals' folder in what the controller sends to its workers."""
@@ -73,7 +74,7 @@ class Controller:
         self._deadly: dict[tuple[str, str], str] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="null-mr-"))
         self._started: set[str] = set()
-        self._death = Death(Step(), "", ())
+        self._death = Death(Step(), "", Stack())
 
     def pytest_configure_node(self, node: Any) -> None:
         if node.gateway.spec.popen:  # other hosts do not have the folder
@@ -92,11 +93,11 @@ class Controller:
         if node.gateway.id not in self._started:
             reason = _last_words(str(error)) if code is None else _ending(code, "")
             pytest.exit(f"worker {node.gateway.id} failed at its start: {reason}", pytest.ExitCode.INTERRUPTED)
-        step, frames = last_step(self._folder / f"{node.gateway.id}.journal")
+        step, stack = last_step(self._folder / f"{node.gateway.id}.journal")
         left = f"its worker left the run: {_last_words(str(error))}"
-        self._death = Death(step, left if code is None else _ending(code, "inside a verbs call"), frames)
+        self._death = Death(step, left if code is None else _ending(code, "inside a verbs call"), stack)
         if step.scenario:
-            self._deadly[step.target, step.scenario] = in_words(self._death)
+            self._deadly[step.target, step.scenario] = in_words(self._death, self._config)
             if step.search:
                 self._config.stash.setdefault(SEARCHES, Counter())[step.nodeid] += 1
 
@@ -205,7 +206,8 @@ class Worker:
         if FOLDER in sent:
             watch.journal = Journal(Path(sent[FOLDER]) / f"{os.environ['PYTEST_XDIST_WORKER']}.journal")
         else:
-            tell_stack_of_hang(os.fdopen(os.dup(2), "w"))  # pytest will redirect 2 itself
+            self._stderr = os.fdopen(os.dup(2), "w")  # pytest will redirect 2 itself
+            tell_stack_of_hang(self._stderr)
         if config.option.usepdb or config.option.trace:
             watch.disable()
         watch.deadly = {(target, scenario): how for target, scenario, how in sent.get(DEADLY, ())}
@@ -213,6 +215,8 @@ class Worker:
     def pytest_sessionstart(self) -> None:
         if watch.journal:
             watch.journal.enable()
+        else:
+            crash.tell(self._stderr.fileno())
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
