@@ -192,6 +192,16 @@ def test_a_waived_failure_leaves_the_run_green_and_is_listed(workers: str, tmp_p
     line = rf"^waiver .*providers\.yaml:3: waivers\[0\]: known \(#7\), until 2999-01-01: {waived} of \d+ checks WAIVED$"
     assert re.search(line, run.output, re.M), run.output
     assert re.search(r"^ref0/1 +discard .* WAIVED$", run.output, re.M)
+    assert re.search(rf"^=+ .*\b{waived} xfailed in ", run.output, re.M)
+
+
+def test_a_waived_crash_counts_once(tmp_path: Path) -> None:
+    """One of the two checks dies, and the other is not run again."""
+    fatal = ("--reference", "--reference-fault=crash", "--scenario=rc-write-n64-remote-rq-post_send-poll_cq", "-n1")
+    run = run_with(tmp_path, [f"clauses: ['discard/*'], {NEVER}"], *fatal, checks=DISCARD)
+    assert run.counts() == {"WAIVED": 2}
+    assert re.search("^=+ 2 xfailed in ", run.output, re.M)
+    assert run.status == 0
 
 
 def test_a_waiver_waives_only_what_it_covers(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ class Controller:
                 session.shouldstop = f"stopping after {session.countfailures} failures"
         teardown = copy.copy(report)
         teardown.when, teardown.outcome, teardown.longrepr = "teardown", "passed", None
+        vars(teardown).pop("wasxfail", None)
         drop(teardown)
         self._config.hook.pytest_runtest_logreport(report=teardown)
 
