@@ -35,6 +35,8 @@ class Result:
     """path of a C program that shows the failure"""
     kernel_log: str = ""
     """what the kernel logged while the check ran"""
+    lacks: str = ""
+    """what the device lacks, if that is why the check was skipped and the thing has a short name, such as XRC"""
     waived: str = ""
     """what a waiver covers, FAIL or BROKEN; empty if none does"""
 

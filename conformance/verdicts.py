@@ -62,4 +62,8 @@ class BrokenError(Exception):
 
 
 class LackingError(Exception):
-    """The device lacks what the check needs: SKIPPED."""
+    """The device lacks what the check needs: SKIPPED. `lacks` is that thing, where it has a short name."""
+
+    def __init__(self, text: str, lacks: str = "") -> None:
+        super().__init__(text)
+        self.lacks = lacks

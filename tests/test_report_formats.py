@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from conformance.clauses import CLAUSES
-from conformance.report import html, junit, ktap
+from conformance.report import html, junit, ktap, terminal
 from conformance.report.document import report_of
 from conformance.results import Result
 from conformance.scenarios import Scenario
@@ -319,3 +319,30 @@ def test_a_page_of_3000_failures_stays_below_2_mb(targets: int) -> None:
         for n in range(3000)
     ]
     assert len(html.render(report(*results)).encode()) < 2_000_000
+
+
+SKIPPED = [
+    result(Verdict.SKIPPED, text=f"ref0 has no XRC queue pair {words}", lacks="XRC", clause=clause)
+    for words in ("", "with ibv_wr_*", "on a CQ-ex")
+    for clause in ("read/zeros", "discard/receive")
+]
+
+
+def test_the_terminal_has_one_line_for_each_thing_that_a_device_lacks() -> None:
+    other = result(Verdict.SKIPPED, text="--search 0", clause="discard/receive")
+    assert list(terminal.skip_reasons([*SKIPPED, other, result()])) == [
+        "ref0/1: 6 SKIPPED (read/zeros, discard/receive): the device has no XRC",
+        "ref0/1: 1 SKIPPED (discard/receive): --search 0",
+    ]
+
+
+def test_a_target_most_of_whose_checks_are_skipped_says_so() -> None:
+    passes = [result(clause="discard/receive"), *(result(clause="free/no-leak") for _ in range(3))]
+    shown = terminal.table([*SKIPPED, *passes])
+    assert re.search(r"^ref0/1 +discard .* PASS, only 1 of 4 tried$", shown, re.MULTILINE)
+    assert re.search(r"^ref0/1 +free .* PASS$", shown, re.MULTILINE)
+    assert re.search(r"^ref0/1 +read .* SKIPPED$", shown, re.MULTILINE)
+    assert list(terminal.mostly_skipped([*SKIPPED, *passes])) == [
+        "ref0/1: 6 of 10 checks were SKIPPED; the verdict speaks of the other 4"
+    ]
+    assert list(terminal.mostly_skipped([*SKIPPED, *passes, *passes])) == []

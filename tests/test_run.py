@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.report.document import load
+from conformance.verdicts import Verdict
 from tests.suite import ROOT, run_suite
 
 ALLOCATE = ("conformance/checks/test_allocate.py",)
@@ -199,3 +201,18 @@ def test_live_memory_comes_first_and_searches_last() -> None:
     ranks = [2 if "found" in name else int("@" in name.partition("[")[2]) for name in names]
     assert ranks == sorted(ranks)
     assert set(ranks) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("variant", "thing"), [("no-xrc", "XRC"), ("no-wr-api", "ibv_wr_*"), ("no-cq-ex", "CQ-ex")])
+def test_what_a_device_lacks_is_one_line_of_the_summary_and_whole_in_the_reports(
+    variant: str, thing: str, tmp_path: Path
+) -> None:
+    options = ("--reference", f"--reference-variant={variant}", f"--reports={tmp_path}", "-k", "lkey_is_accepted")
+    run = run_suite(*options, checks=("conformance/checks/test_allocate.py",))
+    skipped = run.counts()["SKIPPED"]
+    lines = [line for line in run.output.splitlines() if " SKIPPED (" in line]
+    assert lines == [f"ref0/1: {skipped} SKIPPED (allocate/lkey-valid): the device has no {thing}"]
+    (written,) = load(tmp_path / "results.json").runs
+    reasons = {result.text for result in written.results if result.verdict is Verdict.SKIPPED}
+    assert len(reasons) > 1
+    assert all(reason.startswith("ref0 has no") for reason in reasons)

@@ -79,7 +79,8 @@ def bound(bench: Bench, mw_type: int, length: int, *peers: Scenario) -> Iterator
 def _require(bench: Bench, mw_type: int) -> None:
     limits = bench.target.device.limits
     if not (limits.mw_type_1 if mw_type == e.IBV_MW_TYPE_1 else limits.mw_type_2):
-        raise LackingError(f"{bench.target.device.name} has no memory windows of {TYPES[mw_type]}")
+        lacks = f"memory windows of {TYPES[mw_type]}"
+        raise LackingError(f"{bench.target.device.name} has no {lacks}", lacks)
 
 
 def control(bench: Bench, mw_type: int, peers: Iterable[Scenario] = tuple(PEER.values())) -> None:

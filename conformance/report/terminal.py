@@ -17,13 +17,27 @@ def table(results: Sequence[Result]) -> str:
     """One line per target and clause group with the counts of each verdict; the last column is the group's own."""
     rows = []
     for (target, group), of in counts(results).items():
-        shown = overall(of).value
-        if overall(of) is Verdict.WAIVED and any(
-            result.is_waived_broken for result in results if (result.target, result.group) == (target, group)
-        ):
-            shown = "WAIVED (BROKEN)"
-        rows.append([target, group, *(of[verdict] or "" for verdict in COLUMNS), shown])
+        is_known = any(each.is_waived_broken for each in results if (each.target, each.group) == (target, group))
+        rows.append([target, group, *(of[verdict] or "" for verdict in COLUMNS), _shown(of, is_known)])
     return tabulate(rows, ["target", "clauses", *(verdict.value for verdict in COLUMNS), "verdict"])
+
+
+def _shown(of: Mapping[Verdict, int], is_waived_broken: bool) -> str:
+    """The verdict of some checks; one that speaks of fewer than half of them says so."""
+    verdict, every = overall(of), sum(of.values())
+    words = "WAIVED (BROKEN)" if verdict is Verdict.WAIVED and is_waived_broken else verdict.value
+    tried = every - of.get(Verdict.SKIPPED, 0)
+    return f"{words}, only {tried} of {every} tried" if 0 < tried < every / 2 else words
+
+
+def mostly_skipped(results: Sequence[Result]) -> Iterator[str]:
+    """Each target most of whose checks were skipped."""
+    for target in dict.fromkeys(result.target for result in results):
+        of = [result.verdict for result in results if result.target == target]
+        skipped = of.count(Verdict.SKIPPED)
+        if skipped > len(of) / 2:
+            rest = f"the verdict speaks of the other {len(of) - skipped}"
+            yield f"{target}: {skipped} of {len(of)} checks were SKIPPED; {rest}"
 
 
 def overall(of: Mapping[Verdict, int]) -> Verdict:
@@ -32,11 +46,15 @@ def overall(of: Mapping[Verdict, int]) -> Verdict:
 
 
 def skip_reasons(results: Sequence[Result]) -> Iterator[str]:
-    """Each reason for which checks were skipped, with their number and clauses."""
+    """Each thing that a device lacks, or other reason for which checks were skipped, with their number and clauses.
+
+    The reports have the reason of each check.
+    """
     clauses: dict[tuple[str, str], list[str]] = {}
     for result in results:
         if result.verdict is Verdict.SKIPPED:
-            clauses.setdefault((result.target, result.text), []).append(result.clause)
+            reason = f"the device has no {result.lacks}" if result.lacks else result.text
+            clauses.setdefault((result.target, reason), []).append(result.clause)
     for (target, reason), of in clauses.items():
         yield f"{target}: {len(of)} SKIPPED ({', '.join(dict.fromkeys(of))}): {reason}"
 

@@ -18,6 +18,7 @@ from conformance.scenarios import Scenario, plan
 from conformance.session.properties import (
     CLAUSE,
     KERNEL_LOG,
+    LACKS,
     NOT_MET,
     OBSERVED,
     REPRODUCER,
@@ -56,6 +57,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
             raise
         if isinstance(reason, NullMRError) and BY_ID[clause].about_allocation:
             raise
+        if isinstance(reason, LackingError) and reason.lacks:
+            pyfuncitem.user_properties.append((LACKS, reason.lacks))
         pytest.skip(str(reason))
     finally:
         _raise_errors_of_reference()
@@ -147,6 +150,7 @@ def _end(report: pytest.TestReport, verdict: Verdict, text: str) -> None:
             seconds=round(report.duration, 4),
             reproducer=properties.get(REPRODUCER, ""),
             kernel_log=properties.get(KERNEL_LOG, ""),
+            lacks=properties.get(LACKS, ""),
         ),
     )
 

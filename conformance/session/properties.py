@@ -17,6 +17,7 @@ CLAUSE, TARGET, SCENARIO, VERDICT = "clause", "target", "scenario", "verdict"
 OBSERVED = "observed"
 NOT_MET = "should"
 """a SHOULD clause that is not met, where that does not fail the run"""
+LACKS = "lacks"
 REPRODUCER, KERNEL_LOG = "reproducer", "kernel_log"
 _RESULT = "result_of_check"
 

@@ -58,6 +58,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(line)
     terminalreporter.line("")
     terminalreporter.line(terminal.table(recorder.results))
+    for line in terminal.mostly_skipped(recorder.results):
+        terminalreporter.line(line)
     for missing in not_run:
         terminalreporter.line(f"NOT RUN {missing}", red=True)
     if decided_nothing(recorder.results):

@@ -89,7 +89,9 @@ class Pair:
                 text = f"{self.where}: no link {kind} of {capacity} SGEs: {hint(error)}"
                 much = capacity > FEW_SGES or kind.inline
                 if much and error.error_code in (errno.EINVAL, errno.ENOMEM):
-                    raise LackingError(text) from None  # max_sge is the device's bound; none tells of inline data
+                    # max_sge is the device's bound, not that of every queue; none tells of inline data.
+                    lacks = "inline data" if kind.inline else f"queues for lists of {capacity} SGEs"
+                    raise LackingError(text, lacks) from None
                 raise BrokenError(text) from error
         return self._links[key]
 

@@ -100,6 +100,8 @@ class Queues:
         self._srq: SRQ | None = None
         self._ah: AH | None = None
         self._peer: Peer | None = None
+        self._making = "CQ-ex"
+        """what the device lacks if the next queue cannot be had"""
         with self._complete_or_closed():
             self.cq = self._keep(CompletionQueue(context, CQ_DEPTH, kind.poll, kind.channel))
             self.qp = self._keep(self._requester() if side is Side.REQUESTER else self._responder())
@@ -115,7 +117,8 @@ class Queues:
         except PyverbsRDMAError as error:
             self.close()
             if error.error_code in (errno.EOPNOTSUPP, errno.ENOSYS):
-                raise UnsupportedError(f"{self._target.device.name} has no {self._words()}: {error}") from None
+                text = f"{self._target.device.name} has no {self._words()}: {error}"
+                raise UnsupportedError(text, self._making) from None
             raise
 
     def _words(self) -> str:
@@ -136,6 +139,7 @@ class Queues:
 
     def _requester(self) -> QP:
         inline = INLINE_LENGTH if self._kind.inline else 0
+        self._making = self._kind.transport.name if self._kind.post is Post.POST_SEND else "ibv_wr_*"
         if self._kind.transport is Transport.XRC:
             cap = QPCap(QUEUE_DEPTH, 0, self._sges, 0, inline)
             return self._create_qp_ex(e.IBV_QPT_XRC_SEND, cap, self._kind.post)
@@ -144,12 +148,15 @@ class Queues:
 
     def _responder(self) -> QP:
         if lacking := self._able.lacks_link(self._kind):
-            raise UnsupportedError(f"{self._target.device.name} {lacking}")
+            raise UnsupportedError(f"{self._target.device.name} {lacking}", "SRQ")
+        self._making = self._kind.transport.name
         if self._kind.transport is Transport.XRC:
             return self._create_xrc_responder()
         if self._kind.queue is Queue.SRQ:
+            self._making = "SRQ"
             attr = SrqAttr(max_wr=QUEUE_DEPTH, max_sge=min(self._sges, self._able.max_srq_sge))
             self._srq = self._keep(SRQ(self._pd, SrqInitAttr(attr)))
+            self._making = self._kind.transport.name
         return self._create_qp(QPCap(QUEUE_DEPTH, QUEUE_DEPTH, 1, self._sges), Post.POST_SEND)
 
     def _create_xrc_responder(self) -> QP:
@@ -206,6 +213,7 @@ class Queues:
     def connect(self, peer: Peer) -> None:
         """To the state in which it sends and receives. Raises as the class does."""
         self._peer = peer
+        self._making = self._kind.transport.name
         with self._complete_or_closed():
             if self._kind.transport is Transport.UD:
                 self._ah = self._keep(AH(self._pd, attr=self._ah_attr(peer)))
