@@ -10,9 +10,11 @@ from typing import Any, NoReturn
 
 from conformance.capabilities import Capabilities
 from conformance.inventory import Target
+from conformance.origin import origin
 from conformance.outcome import Aspect, Finding, Run, describe
 from conformance.scenarios import LONGEST_CONTROL, LinkKind, Operation, Scenario, Side, Transport, mem, plain
 from conformance.traffic import Batch
+from conformance.verbs import history
 from conformance.verbs.executor import Job
 from conformance.verbs.null_mr import NullMR
 from conformance.verbs.pair import Pair
@@ -226,12 +228,19 @@ class Bench(Pair):
     def text(self, run: Run, findings: tuple[Finding, ...], at_once: tuple[Run, ...] = ()) -> str:
         """The proof: what was posted, what completed, what is wrong. `at_once`: all that was in flight together."""
         lines = [self.where, describe(run.scenario, run.layout, run.addresses)]
+        if run.keys:
+            lines.append(f"keys:    {run.keys}")
         others = [other for other in at_once if other is not run]
         if others:
             lines.append(f"in flight at the same time: {', '.join(str(other.scenario) for other in others)}")
         for side in Side:
             lines += [f"{side.value} completed: {wc}" for wc in run.outcome.completions[side]]
-        lines += [f"=> {finding.text}" for finding in findings]
+        past = history.before([run.scenario, *(other.scenario for other in at_once)])
+        earlier = [event for event in past if isinstance(event, Scenario)]
+        for finding in findings:
+            lines.append(f"=> {'; '.join(filter(None, (finding.text, origin(run, finding, earlier))))}")
+        if past:
+            lines.append(f"before it, latest first: {history.in_words(past)}")
         lines.append(f"scenario: {run.scenario}")
         return "\n".join(lines)
 

@@ -22,6 +22,8 @@ from conformance.scenarios import (
     scatter_side,
 )
 
+NO_LENGTH = ("IBV_WC_SEND", "IBV_WC_RDMA_WRITE")
+"""Completions whose byte_len means nothing (ibv_poll_cq(3))."""
 CONTEXT_BYTES = 8
 """Bytes shown before and after the first wrong one."""
 
@@ -42,7 +44,8 @@ class WorkCompletion:
         if self.opcode is None:
             return f"{self.status} vendor_err={self.vendor_err:#x} qp_num={self.qp_num:#x}"
         imm = "" if self.imm_data is None else f" imm_data={self.imm_data:#010x}"
-        return f"{self.status} {self.opcode} byte_len={self.byte_len}{imm}"
+        length = "" if self.opcode in NO_LENGTH else f" byte_len={self.byte_len}"
+        return f"{self.status} {self.opcode}{length}{imm}"
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,12 @@ MEMORY = (Aspect.PAYLOAD, Aspect.CANARY, Aspect.SURROUNDINGS)
 
 @dataclass(frozen=True)
 class Finding:
+    """`side`, `region`: where the memory is wrong, if it is about memory."""
+
     aspect: Aspect
     text: str
+    side: Side | None = None
+    region: Region | None = None
 
 
 class Addresses(NamedTuple):
@@ -123,6 +130,8 @@ class Run:
     prediction: Prediction
     outcome: Outcome
     addresses: Addresses
+    keys: str = ""
+    """the keys that it named memory by"""
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -232,6 +241,8 @@ def _judge_memory(
             yield Finding(
                 _aspect(scenario, layout, side, region),
                 f"{side.value}'s {region.name}: {first_difference(expected, got, region)}",
+                side,
+                region,
             )
 
 

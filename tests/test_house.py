@@ -16,7 +16,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"outcome"}),
     frozenset({"verdicts"}),
     frozenset({"results", "locks", "kernel_log", "watch", "inventory"}),
-    frozenset({"capabilities", "waivers"}),
+    frozenset({"capabilities", "waivers", "origin"}),
     frozenset({"matrix", "traffic"}),
     frozenset({"verbs"}),
     frozenset({"judging", "report"}),

@@ -274,12 +274,70 @@ def test_a_failure_shows_where_what_and_how_it_can_be_run_again(bench: Bench, pa
         bench.check(SEND, *MEMORY)
     lines = str(failure.value).splitlines()
     assert [line.partition(" ")[0] for line in lines] == [
-        "ref0/1", "RC", "gather:", "scatter:", "requester", "responder", "=>", "scenario:", "control:",
+        "ref0/1", "RC", "gather:", "scatter:", "keys:", "requester", "responder", "=>", "before", "scenario:",
+        "control:",
     ]  # fmt: skip
     assert lines[0] == bench.where
-    assert lines[4].startswith("requester completed: IBV_WC_SUCCESS IBV_WC_SEND")
-    assert lines[5].startswith("responder completed: IBV_WC_SUCCESS IBV_WC_RECV byte_len=8")
-    assert lines[7] == f"scenario: {SEND}"
+    arena = bench.arenas[Side.RESPONDER]
+    assert lines[4] == f"keys:    null MR lkey {bench.null_mr.lkey:#x}; memory lkey {arena.lkey:#x}"
+    assert lines[5] == "requester completed: IBV_WC_SUCCESS IBV_WC_SEND"  # whose byte_len means nothing
+    assert lines[6].startswith("responder completed: IBV_WC_SUCCESS IBV_WC_RECV byte_len=8")
+    assert lines[8].startswith("before it, latest first: rc-send-m32-m32-")
+    assert lines[9] == f"scenario: {SEND}"
+
+
+def read_memory(_: object, device: Device, transfer: Any, segment: Any) -> bytes:
+    return bytes(device.memory.read(segment.addr, segment.length))
+
+
+@pytest.mark.parametrize(
+    ("id", "method", "wrong", "words"),
+    [
+        (
+            f"rc-send-n8-m8-{PATH}",
+            "read_null",
+            read_memory,
+            "those of the requester's canary of gather[0] from offset 0",
+        ),
+        (
+            f"rc-send-m8+m64-m8+n64-{PATH}",
+            "write_null",
+            lambda _, device, __, segment, payload: device.write_pieces(segment.addr, payload, segment.offset, 64),
+            "those of the requester's gather[1] from offset 0",
+        ),
+        (f"rc-write-n64-remote-{PATH}", "write_remote", nothing, "as they were before the work request"),
+        (f"rc-send-n64-m64-{PATH}", "read_null", lambda *_: b"\xa5" * 64, ""),
+    ],
+)
+def test_a_failure_says_what_the_wrong_bytes_are(
+    bench: Bench, patch: Patch, id: str, method: str, wrong: Callable[..., Any], words: str
+) -> None:
+    scenario = Scenario.parse(id)
+    bench.control(scenario)
+    patch(method, Calls(wrong, last=1))
+    with pytest.raises(Failure) as failure:
+        bench.check(scenario, *MEMORY)
+    (line,) = (line for line in str(failure.value).splitlines() if line.startswith("=> "))
+    assert ("they are " in line) == bool(words)
+    assert line.endswith(words)
+
+
+def test_a_failure_names_the_earlier_work_request_whose_bytes_come_back_and_what_was_freed(
+    bench: Bench, patch: Patch
+) -> None:
+    kept: list[bytes] = []
+    patch("write_null", lambda *arguments: kept.append(bytes(arguments[-1])))
+    patch("read_null", lambda _, __, ___, segment: kept[0])
+    first = Scenario.parse(f"rc-send-m64-n64-{PATH}")
+    second = Scenario.parse(f"rc-send-n64-m64-{PATH}")
+    assert bench.null_mr
+    bench.check(first)
+    NullMR(bench.pd).close()
+    with pytest.raises(Failure) as failure:
+        bench.check(second, *MEMORY)
+    text = str(failure.value)
+    assert f"they are stale: those of the requester's gather[0] from offset 0 in {first}, 1 before" in text
+    assert f"before it, latest first: ibv_dereg_mr of a null MR, ibv_alloc_null_mr, {first}" in text
 
 
 def test_a_message_too_long_for_ordinary_memory_fails_without_that(bench: Bench, patch: Patch) -> None:

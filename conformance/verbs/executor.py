@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -78,6 +78,7 @@ class Flight:
     addresses: Addresses
     send_wr: SendWR
     recv_wr: RecvWR | None
+    keys: str
     refusal: Refusal | None = None
     memory: dict[Side, bytes] = field(default_factory=dict)
 
@@ -194,7 +195,8 @@ class Pending:
         )
         recv_wr = RecvWR(wr_id, scatter) if scenario.operation.consumes_receive else None
         addresses = Addresses(tuple(sge.addr for sge in gather), tuple(sge.addr for sge in scatter))
-        return Flight(job, layout, prediction, start, addresses, send_wr, recv_wr)
+        keys = _keys(zip((*layout.gather, *layout.scatter), (*gather, *scatter), strict=True), remote)
+        return Flight(job, layout, prediction, start, addresses, send_wr, recv_wr, keys)
 
     def _sges(self, job: Job, places: tuple[Place, ...], side: Side, start: dict[Side, int]) -> tuple[SGE, ...]:
         arena = self._arenas[side]
@@ -311,6 +313,7 @@ class Pending:
                     {side: came for side, came in notified.items() if self._tells_of(side, flight)},
                 ),
                 flight.addresses,
+                flight.keys,
             )
             for flight in self._flights
         )
@@ -391,6 +394,15 @@ class Pending:
             if all(flight.memory == flight.prediction.after for flight in writes) or time.monotonic() >= deadline:
                 return
             time.sleep(0.001)
+
+
+def _keys(named: Iterable[tuple[Place, SGE]], remote: Remote | None) -> str:
+    """The keys of a work request as texts show them."""
+    lkeys: dict[str, dict[str, None]] = {}
+    for place, sge in named:
+        lkeys.setdefault("null MR" if place.segment.null else "memory", {})[f"{sge.lkey:#x}"] = None
+    words = [f"{what} lkey {', '.join(keys)}" for what, keys in lkeys.items()]
+    return "; ".join([*words, f"rkey {remote.rkey:#x}"] if remote else words)
 
 
 def _starts(sizes: list[int]) -> list[int]:

@@ -15,6 +15,7 @@ from pyverbs.mr import MR  # noqa: E402
 from pyverbs.pd import PD  # noqa: E402
 from pyverbs.pyverbs_error import PyverbsError  # noqa: E402
 
+from conformance.verbs import history  # noqa: E402
 from conformance.verbs.closing import never_collect  # noqa: E402
 from conformance.verdicts import Failure  # noqa: E402
 
@@ -117,6 +118,7 @@ class NullMR(MR):  # type: ignore[misc]
             bool(call.same_pd),
             bool(call.same_context),
         )
+        history.note("ibv_alloc_null_mr")
 
     def _require_open(self, what: str) -> None:
         if self._closed:
@@ -137,6 +139,7 @@ class NullMR(MR):  # type: ignore[misc]
             self._closed = True
             never_collect(self)
             raise
+        history.note("ibv_dereg_mr of a null MR")
         self._closed = True  # not before: Ctrl-C in pyverbs leaves it open
 
     def rereg(self, flags: int, pd: PD, addr: int = 0, length: int = 0, access: int = 0) -> None:

@@ -13,6 +13,7 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from conformance.inventory import Target
 from conformance.outcome import Run
 from conformance.scenarios import LinkKind, Operation, Scenario, Side, Signal, plain
+from conformance.verbs import history
 from conformance.verbs.end import Domain, End, hint
 from conformance.verbs.executor import Job, Pending, post, seconds
 from conformance.verbs.link import Link
@@ -97,6 +98,7 @@ class Pair:
 
     def exchange_arenas(self) -> None:
         """Let the next requester use the memory, and so the addresses, that the last responder used."""
+        history.note("an exchange of the two sides' memory")
         self.ends[Side.REQUESTER].exchange_arenas(self.ends[Side.RESPONDER])
 
     def drop(self, link: Link) -> None:
@@ -135,6 +137,8 @@ class Pair:
                 jobs.append(Job(plain(last.link, Operation.SEND)))
         pending: dict[Link, Pending] = {}
         runs: dict[int, Run] = {}
+        for job in jobs:
+            history.note(job.scenario)
         try:
             for link, indices in on.items():
                 pending[link] = post(link, *(jobs[index] for index in indices), chain=chain)
