@@ -323,6 +323,11 @@ def is_glob(name: str) -> bool:
     return any(character in name for character in "*?[")
 
 
+def is_named(device: str, patterns: Iterable[str]) -> bool:
+    """Is a device one of these names and globs? Its exact name is one, whatever it looks like: bnxt_re[1]."""
+    return any(device == pattern or fnmatchcase(device, pattern) for pattern in patterns)
+
+
 def environment_label(environment: Environment) -> str:
     """How ids and reports show a set of variables: its name, or "A=1,B=2"; "" for the empty set."""
     listed = ",".join(f"{variable}={value}" for variable, value in variables(environment))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Union
 
 from conformance.config import (
@@ -18,6 +17,7 @@ from conformance.config import (
     Variables,
     environment_label,
     is_glob,
+    is_named,
     variables,
 )
 from conformance.device import Device, Gid, OpenedDevice, Port
@@ -158,7 +158,7 @@ def entries_for(config: Config, simulated: bool) -> dict[str, Provider]:
 
 
 def _fits(entry: Provider, device: Device) -> bool:
-    by_name = not entry.devices or any(fnmatchcase(device.name, pattern) for pattern in entry.devices)
+    by_name = not entry.devices or is_named(device.name, entry.devices)
     return by_name and entry.driver in ("", device.driver)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from conformance import versions
-from conformance.config import Waiver
+from conformance.config import Waiver, is_named
 from conformance.inventory import AnyTarget
 from conformance.results import Result
 from conformance.verdicts import Verdict
@@ -50,7 +50,7 @@ def fits(waiver: Waiver, target: AnyTarget, kernel: str) -> bool:
     """Is the waiver about this device, with its firmware, on this kernel (as uname -r gives it)?"""
     device = target.device
     return (
-        (not waiver.devices or any(fnmatchcase(device.name, pattern) for pattern in waiver.devices))
+        (not waiver.devices or is_named(device.name, waiver.devices))
         and waiver.driver in ("", device.driver)
         and (not waiver.firmware or versions.within(device.fw_ver, waiver.firmware))
         and (not waiver.kernel or versions.within(kernel, waiver.kernel))

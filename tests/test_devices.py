@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Listing of devices whose provider refuses a query: the rest is told, and which query failed."""
 
+import errno
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,10 +29,15 @@ def test_a_device_that_cannot_be_opened_has_its_name_and_driver(monkeypatch: pyt
     assert not isinstance(found, OpenedDevice)
     assert (found.name, found.driver, found.node_type) == ("ref0", "mlx5", "CA")
     assert found.ports == (unknown_port(1),)
-    assert found.failures == (
-        "ibv_open_device: Refused. Errno: 22, Invalid argument; "
-        "may /dev/infiniband/uverbs* be opened for reading and writing?",
-    )
+    assert found.failures == ("ibv_open_device: Refused. Errno: 22, Invalid argument",)
+
+
+def test_a_device_that_may_not_be_opened_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(*_: object, **__: object) -> None:
+        raise PyverbsRDMAError("Refused", errno.EACCES)
+
+    (failure,) = listed(monkeypatch, __init__=forbid).failures
+    assert "may /dev/infiniband/uverbs* be opened for reading and writing" in failure
 
 
 def test_a_device_that_cannot_be_queried_has_its_name_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:

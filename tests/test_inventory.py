@@ -416,3 +416,12 @@ def test_listing_tells_what_the_reference_device_reports() -> None:
 
 def test_a_driver_that_the_kernel_does_not_tell_is_unknown() -> None:
     assert {found.driver for found in list_devices({})} == {"unknown"}
+
+
+def test_an_exact_name_is_one_even_if_it_looks_like_a_glob(tmp_path: Path) -> None:
+    entries = ("exact: {devices: ['bnxt_re[1]'], null_mr: required}", "rest: {devices: ['*'], null_mr: optional}")
+    found = inventory.targets(configured(tmp_path, *entries), [device("bnxt_re[1]"), device("bnxt_re2")])
+    assert [(target.device.name, target.provider) for target in found.targets] == [
+        ("bnxt_re[1]", "exact"),
+        ("bnxt_re2", "rest"),
+    ]

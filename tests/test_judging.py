@@ -3,6 +3,7 @@
 
 import errno
 import re
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak
 from conformance.scenarios import CANARY_OFFSET, LONGEST_CONTROL, Operation, Scenario, Side, Transport, mem, null
 from conformance.traffic import Batch
+from conformance.verbs import hints
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
 from conformance.verbs.wr import SGE, RecvWR
@@ -153,6 +155,13 @@ def test_repetitions_that_are_timed_must_go_well(bench: Bench, patch: Patch, sce
         bench.seconds(scenario, 5)
 
 
+def test_repetitions_that_are_timed_must_not_be_refused(bench: Bench, patch: Patch) -> None:
+    bench.seconds(SEND, 1)
+    patch("check_send", Calls(refused(errno.EINVAL), first=3))
+    with pytest.raises(BrokenError, match=r"^ref0/1 .*does not go on: errno 22 \(EINVAL"):
+        bench.seconds(SEND, 5)
+
+
 @pytest.mark.parametrize("scenario", [SEND, WRITE, READ], ids=str)
 def test_repetitions_that_are_timed_must_complete(bench: Bench, patch: Patch, scenario: Scenario) -> None:
     bench.seconds(scenario, 1)
@@ -164,13 +173,44 @@ def test_repetitions_that_are_timed_must_complete(bench: Bench, patch: Patch, sc
 @pytest.mark.parametrize(
     ("number", "text"),
     [
-        (errno.ENOMEM, r"ENOMEM.*is the memlock limit high enough"),
+        (errno.ENOMEM, r"ENOMEM.*is the memlock limit of 65536 bytes high enough"),
+        (errno.EAGAIN, r"EAGAIN.*is a limit of the rdma cgroup reached"),
+        (errno.EACCES, r"EACCES.*does SELinux allow the access"),
         (errno.EIO, r"^ref0/1: .*EIO: Input/output error\)\)$"),
     ],
 )
-def test_what_cannot_be_had_on_a_target_says_why(patch: Patch, number: int, text: str) -> None:
+def test_what_cannot_be_had_on_a_target_says_why(
+    patch: Patch, monkeypatch: pytest.MonkeyPatch, number: int, text: str
+) -> None:
+    monkeypatch.setattr(hints, "memlock_limit", lambda: 65536)
     patch("alloc_pd", refused(number))
     with pytest.raises(BrokenError, match=text):
+        Bench(target())
+
+
+@pytest.mark.parametrize(
+    ("limit", "capabilities", "bytes_"),
+    [
+        (65536, "0000000000000000", 65536),
+        (65536, "0000000000004000", None),  # CAP_IPC_LOCK
+        (65536, "000001ffffffffff", None),
+        (65536, "000001ffffffbfff", 65536),
+        (resource.RLIM_INFINITY, "0000000000000000", None),
+    ],
+)
+def test_the_memlock_limit_is_a_reason_only_where_it_binds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, capabilities: str, bytes_: int | None
+) -> None:
+    status = tmp_path / "status"
+    status.write_text(f"Name:\tpython\nCapPrm:\tffffffffffffffff\nCapEff:\t{capabilities}\nCapBnd:\t0\n")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert hints.memlock_limit(status) == bytes_
+
+
+def test_what_no_limit_binds_is_not_told_of_limits(patch: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hints, "memlock_limit", lambda: None)
+    patch("alloc_pd", refused(errno.ENOMEM))
+    with pytest.raises(BrokenError, match=r"ENOMEM: Cannot allocate memory\)\)?$"):
         Bench(target())
 
 
@@ -703,5 +743,5 @@ def test_what_a_device_lacks_for_some_is_told_and_for_all_raised(bench: Bench) -
 def test_memory_that_cannot_be_registered_is_no_failure_of_the_null_mr(bench: Bench, patch: Patch) -> None:
     bench.control(SEND)
     patch("reg_mr", refused(errno.ENOMEM))
-    with pytest.raises(BrokenError, match=r"no MR of \d+ bytes: .*memlock"):
+    with pytest.raises(BrokenError, match=r"no MR of \d+ bytes: .*ENOMEM"):
         bench.run(Scenario.parse(f"rc-send-m1048576-m1048576-{PATH}"))

@@ -95,6 +95,11 @@ def test_a_waiver_holds_up_to_and_on_its_last_day(today: date, holds: bool) -> N
     assert (found is not None) == holds
 
 
+def test_a_waiver_may_name_a_device_that_looks_like_a_glob() -> None:
+    odd = replace(TARGET, device=replace(DEVICE, name="bnxt_re[1]"))
+    assert fits(waiver(devices=["bnxt_re[1]"]), odd, KERNEL)
+
+
 STANDING = Standing("f:9: waivers[0]", "known (#1)", "2999-01-01", "FAIL", False, True, True, ("a", "b", "c"))
 SUBJECT = "f:9: waivers[0]: known (#1), until 2999-01-01: "
 

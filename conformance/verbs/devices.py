@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The RDMA devices as pyverbs sees them, read once."""
 
+import errno
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from pyverbs.device import Context, get_device_list
 from pyverbs.pyverbs_error import PyverbsError
 
 from conformance.device import Device, Gid, Limits, OpenedDevice, Port, unknown_port, unopened
+from conformance.verbs.hints import hint
 from conformance.verbs.names import e
 
 
@@ -25,8 +27,9 @@ def _query(entry: Any, driver: str) -> Device:
     try:
         context = Context(name=name)
     except PyverbsError as error:
-        hint = "may /dev/infiniband/uverbs* be opened for reading and writing?"
-        return unopened(name, driver, f"ibv_open_device: {error}; {hint}", node_type)
+        # libibverbs does not always tell why: without an errno, permissions are the likeliest.
+        likely = hint(getattr(error, "error_code", 0) or errno.EACCES)
+        return unopened(name, driver, "; ".join(filter(None, (f"ibv_open_device: {error}", likely))), node_type)
     try:
         attr = context.query_device()
     except PyverbsError as error:

@@ -13,9 +13,10 @@ from conformance.capabilities import capabilities
 from conformance.inventory import Target
 from conformance.scenarios import LinkKind, Side
 from conformance.verbs.closing import close
+from conformance.verbs.hints import in_words
 from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena
 from conformance.verbs.names import e
-from conformance.verbs.null_mr import NullMR, errno_name
+from conformance.verbs.null_mr import NullMR
 from conformance.verbs.queues import Queues, addressed_by_lid
 from conformance.verdicts import BrokenError, LackingError
 
@@ -60,7 +61,7 @@ class Domain:
         except PyverbsRDMAError as error:
             if parent is not None and error.error_code in (errno.EOPNOTSUPP, errno.ENOSYS):
                 raise LackingError(f"{target.device.name} has no parent domains: {error}") from None
-            raise BrokenError(f"{target.id}: {hint(error)}") from error
+            raise BrokenError(f"{target.id}: {in_words(error)}") from error
 
     @property
     def access(self) -> int:
@@ -116,7 +117,7 @@ class End:
         try:
             arena = Arena(self.domain.pd, self.domain.access)
         except PyverbsRDMAError as error:
-            raise BrokenError(f"{self.domain.target.id}: {hint(error)}") from error
+            raise BrokenError(f"{self.domain.target.id}: {in_words(error)}") from error
         self._arenas.append(arena)
         return arena
 
@@ -134,7 +135,7 @@ class End:
         try:
             arena.reserve(size)
         except PyverbsRDMAError as error:
-            raise BrokenError(f"{self.domain.where}: no MR of {size} bytes: {hint(error)}") from error
+            raise BrokenError(f"{self.domain.where}: no MR of {size} bytes: {in_words(error)}") from error
         self._lent.append(arena)
         return arena
 
@@ -153,10 +154,3 @@ class End:
         """What a faulty device refuses to free is left to the end of the process."""
         for arena in self._arenas:
             close(arena)
-
-
-def hint(error: PyverbsRDMAError) -> str:
-    text = f"{error} ({errno_name(error.error_code)})"
-    if error.error_code == errno.ENOMEM:
-        text += "; is the memlock limit high enough (ulimit -l)? It counts registered memory and queues"
-    return text

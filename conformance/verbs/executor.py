@@ -263,16 +263,21 @@ class Pending:
         for wr_id in itertools.islice(_wr_ids, count):
             recv = replace(flight.recv_wr, wr_id=wr_id) if flight.recv_wr else None
             requests.append((replace(flight.send_wr, wr_id=wr_id), recv))
+        where = self._link.ends[Side.REQUESTER].domain.where
         start = time.perf_counter()
         for send, recv in requests:
-            if recv:
-                responder.post_recv(recv)
-            requester.post_send(send)
+            try:
+                if recv:
+                    responder.post_recv(recv)
+                requester.post_send(send)
+            except PyverbsRDMAError as error:
+                refused = errno_name(error.error_code)
+                raise BrokenError(f"{where}: {flight.job.scenario} does not go on: {refused}") from None
             completions = requester.cq.wait([send.wr_id], patience.seconds)
             if recv:
                 completions += responder.cq.wait([send.wr_id], patience.seconds)
             if [wc.status for wc in completions] != (2 if recv else 1) * [*SUCCESS]:
-                where, found = self._link.ends[Side.REQUESTER].domain.where, completions or "no completion"
+                found = completions or "no completion"
                 raise BrokenError(f"{where}: {flight.job.scenario} does not go on: {found}")
         return time.perf_counter() - start
 

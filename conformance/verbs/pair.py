@@ -14,8 +14,9 @@ from conformance.inventory import Target
 from conformance.outcome import Run
 from conformance.scenarios import LinkKind, Operation, Scenario, Side, Signal, plain
 from conformance.verbs import history
-from conformance.verbs.end import Domain, End, hint
+from conformance.verbs.end import Domain, End
 from conformance.verbs.executor import Job, Pending, post, seconds
+from conformance.verbs.hints import in_words
 from conformance.verbs.link import Link
 from conformance.verbs.memory import Arena
 from conformance.verbs.null_mr import NullMR
@@ -87,7 +88,7 @@ class Pair:
             try:
                 self._links[key] = Link(self.ends[Side.REQUESTER], self.ends[Side.RESPONDER], kind, capacity)
             except PyverbsRDMAError as error:
-                text = f"{self.where}: no link {kind} of {capacity} SGEs: {hint(error)}"
+                text = f"{self.where}: no link {kind} of {capacity} SGEs: {in_words(error)}"
                 much = capacity > FEW_SGES or kind.inline
                 if much and error.error_code in (errno.EINVAL, errno.ENOMEM):
                     # max_sge is the device's bound, not that of every queue; none tells of inline data.
