@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from conformance.capabilities import Capabilities
@@ -13,7 +14,7 @@ from conformance.inventory import Target
 from conformance.origin import origin
 from conformance.outcome import Aspect, Finding, Run, describe
 from conformance.scenarios import LONGEST_CONTROL, LinkKind, Operation, Scenario, Side, Transport, mem, plain
-from conformance.traffic import Batch
+from conformance.traffic import FULL_QUEUE, Batch
 from conformance.verbs import history
 from conformance.verbs.executor import Job
 from conformance.verbs.null_mr import NullMR
@@ -44,8 +45,8 @@ CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(64),), (mem(64),))
 """Passes on every device that there is."""
 
 
-def _on_ordinary_memory(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    return [scenario.on_ordinary_memory() for scenario in scenarios]
+def _on_ordinary_memory(batch: Batch) -> Batch:
+    return replace(batch, scenarios=tuple(scenario.on_ordinary_memory() for scenario in batch.scenarios))
 
 
 def _first_of(failures: list[Failure]) -> Failure:
@@ -56,6 +57,14 @@ def _first_of(failures: list[Failure]) -> Failure:
     names = "\n".join(f"  {failure.scenario}" for failure in others)
     end = "\nand no more were tried" if len(failures) == MOST_FAILURES else ""
     return Failure(f"{first}\nthese fail too:\n{names}{end}", first.scenario, first.shown_by_scenario, first.aspects)
+
+
+def _place(run: Run, at_once: tuple[Run, ...]) -> str:
+    """What the others are to one of several."""
+    if len(at_once) <= FULL_QUEUE:
+        return "in flight at the same time"
+    place = next(place for place, each in enumerate(at_once) if each is run)
+    return f"number {place} (from 0) on new queue pairs, {FULL_QUEUE} at a time; the others"
 
 
 class Bench(Pair):
@@ -91,7 +100,7 @@ class Bench(Pair):
 
     def _try_control(self, scenario: Scenario) -> BrokenError | LackingError | None:
         try:
-            (run,) = self._run_till_arrival([scenario])
+            (run,) = self._run_till_arrival(Batch((scenario,)))
         except (BrokenError, LackingError) as problem:
             return problem
         if not run.findings:
@@ -125,23 +134,32 @@ class Bench(Pair):
         queue_pairs: int = 1,
         chain: bool = False,
         null_mr: NullMR | None = None,
-        wanted: Callable[[Scenario], bool] | None = None,
     ) -> None:
-        """Run scenarios that are all in flight at once, as `run_at_once` does, and check each that is `wanted` (None:
-        all) like `check`.
+        """Run scenarios that are all in flight at once, as `run_at_once` does, and check each like `check`.
 
         It is the first that is wrong which fails; the control is the same scenarios at once on ordinary memory.
         """
-        for scenario in scenarios:
+        self._check_batch(Batch(tuple(scenarios), chain), *aspects, queue_pairs=queue_pairs, null_mr=null_mr)
+
+    def _check_batch(
+        self,
+        batch: Batch,
+        *aspects: Aspect,
+        queue_pairs: int = 1,
+        null_mr: NullMR | None = None,
+        wanted: Callable[[Scenario], bool] | None = None,
+    ) -> None:
+        scenarios = batch.scenarios
+        for scenario in set(scenarios):
             self._require(scenario)
         self.control(*scenarios)
         if self.control_only:
-            self._check_model(_on_ordinary_memory(scenarios), queue_pairs, chain)
+            self._check_model(batch, queue_pairs)
             return
         lkey = null_mr.lkey if null_mr else None
-        runs = self._run_till_arrival(scenarios, queue_pairs, chain, lkey)
+        runs = self._run_till_arrival(batch, queue_pairs, lkey)
         if null_mr is None and queue_pairs == 1 and not any(run.findings for run in runs):
-            self._right.add(Batch(tuple(scenarios), chain))
+            self._right.add(batch)
         judged = [run for run in runs if wanted is None or run.scenario not in scenarios or wanted(run.scenario)]
         run = next((run for run in judged if run.about(*aspects)), None)
         if run is None:
@@ -152,14 +170,15 @@ class Bench(Pair):
         culprit = run.scenario if run.scenario in scenarios else scenarios[-1]  # of what follows an unsignaled one
         if max(scenario.length for scenario in scenarios) > LONGEST_CONTROL:
             raise Failure(text, culprit, aspects=shown)
-        controls = self._run_till_arrival(_on_ordinary_memory(scenarios), queue_pairs, chain)
+        controls = self._run_till_arrival(_on_ordinary_memory(batch), queue_pairs)
         control = next((control for control in controls if control.about(*aspects)), None)
         if control:
             broken = "the same work request fails on ordinary memory too"
             ordinary = self.text(control, control.findings, controls)
             raise BrokenError(f"{broken}\n{ordinary}\nWith the null MR:\n{text}", control.scenario)
         text = f"{text}\ncontrol: the same work request on ordinary memory ends as it must"
-        if len(scenarios) > 1 and not any(run.about(*aspects) for run in self._run_till_arrival([culprit], lkey=lkey)):
+        alone = Batch((culprit,))
+        if len(scenarios) > 1 and not any(run.about(*aspects) for run in self._run_till_arrival(alone, lkey=lkey)):
             text += "\nalone, the work request with the null MR ends as it must, too"
             raise Failure(text, culprit, shown_by_scenario=False, aspects=shown)
         raise Failure(text, culprit, aspects=shown)
@@ -183,7 +202,7 @@ class Bench(Pair):
                 tried += 1
                 continue
             try:
-                self.check_at_once(batch.scenarios, *aspects, chain=batch.chain, wanted=wanted)
+                self._check_batch(batch, *aspects, wanted=wanted)
                 tried += 1
             except LackingError as lack:
                 lacking[str(lack)] += 1
@@ -197,29 +216,32 @@ class Bench(Pair):
             raise LackingError(next(iter(lacking)))
         return dict(lacking)
 
-    def _run_till_arrival(
-        self, scenarios: Sequence[Scenario], queue_pairs: int = 1, chain: bool = False, lkey: int | None = None
-    ) -> tuple[Run, ...]:
+    def _run_till_arrival(self, batch: Batch, queue_pairs: int = 1, lkey: int | None = None) -> tuple[Run, ...]:
         """Run scenarios; anew where an unreliable transport lost a message, which it may do a few times."""
-        jobs = [Job(scenario, lkey) for scenario in scenarios]
-        runs = self.run_at_once(jobs, queue_pairs, chain)
+        runs = self._run_batch(batch, queue_pairs, lkey)
         for _ in range(UNRELIABLE_TRIES - 1):
             if not any(run.is_lost or (len(runs) > 1 and run.may_be_displaced) for run in runs):
                 break
-            runs = self.run_at_once(jobs, queue_pairs, chain)
+            runs = self._run_batch(batch, queue_pairs, lkey)
         return runs
+
+    def _run_batch(self, batch: Batch, queue_pairs: int, lkey: int | None) -> tuple[Run, ...]:
+        jobs = [Job(scenario, lkey) for scenario in batch.scenarios]
+        if not batch.fresh:
+            return self.run_at_once(jobs, queue_pairs, batch.chain)
+        return self.run_from_start(jobs)
 
     def _require(self, scenario: Scenario) -> None:
         lacking = self.able.lacks(scenario)
         if lacking != self.able.lacks_link(scenario.link):  # what it lacks for that the link says itself
             raise LackingError(f"{self.target.id} {lacking}")
 
-    def _check_model(self, scenarios: Sequence[Scenario], queue_pairs: int, chain: bool) -> None:
+    def _check_model(self, batch: Batch, queue_pairs: int) -> None:
         """Does the prediction hold on ordinary memory? Raises Failure if not: the device or the model is wrong."""
-        for scenario in scenarios:
+        for scenario in batch.scenarios:
             if scenario.length > LONGEST_CONTROL:
                 raise LackingError(f"a message of {scenario.length} bytes is too long for ordinary memory")
-        runs = self._run_till_arrival(scenarios, queue_pairs, chain)
+        runs = self._run_till_arrival(_on_ordinary_memory(batch), queue_pairs)
         for run in runs:
             if run.findings:
                 text = "the model's prediction does not hold on ordinary memory"
@@ -232,7 +254,7 @@ class Bench(Pair):
             lines.append(f"keys:    {run.keys}")
         others = [other for other in at_once if other is not run]
         if others:
-            lines.append(f"in flight at the same time: {', '.join(str(other.scenario) for other in others)}")
+            lines.append(f"{_place(run, at_once)}: {', '.join(str(other.scenario) for other in others)}")
         for side in Side:
             lines += [f"{side.value} completed: {wc}" for wc in run.outcome.completions[side]]
         past = history.before([run.scenario, *(other.scenario for other in at_once)])
@@ -265,7 +287,7 @@ class Bench(Pair):
     def require_ordinary(self, scenario: Scenario, before: str) -> None:
         """Raises BrokenError, with what was seen `before`, if this work request on ordinary memory does not pass."""
         try:
-            (run,) = self._run_till_arrival(_on_ordinary_memory([scenario]))
+            (run,) = self._run_till_arrival(_on_ordinary_memory(Batch((scenario,))))
         except BrokenError as broken:
             raise BrokenError(f"{broken}\nBefore that:\n{before}", scenario) from None
         if run.findings:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import cycle, product
+from itertools import combinations, cycle, product
 
 from conformance.capabilities import Capabilities
-from conformance.matrix import NullIn, Role, Shape, compatible, roles, scenario
+from conformance.matrix import NullIn, Role, Row, Shape, compatible, roles, scenario
 from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
@@ -36,12 +36,18 @@ from conformance.scenarios import (
 
 @dataclass(frozen=True)
 class Batch:
-    """Scenarios that are in flight at once on one link, posted as a chain or one by one."""
+    """Scenarios that are in flight at once on one link, posted as a chain or one by one.
+
+    `fresh`: on new queue pairs, as many at a time as the queues take: from the start of each ring over its end.
+    """
 
     scenarios: tuple[Scenario, ...]
     chain: bool = False
+    fresh: bool = False
 
 
+FULL_QUEUE = 16
+"""Work requests that the queues of a link take."""
 Dimension = Callable[[Capabilities, Transport], Iterator[Batch]]
 
 _APIS = tuple(product(Post, Poll))
@@ -86,6 +92,13 @@ def _receive(transport: Transport, segments: tuple[Segment, ...], number: int = 
     if transport is not Transport.UD:
         return segments
     return ((null if number % 2 else mem)(GRH_LENGTH), *segments)
+
+
+def _with_header(transport: Transport, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """The same, with as many segments: the first takes the GRH too."""
+    if transport is not Transport.UD:
+        return segments
+    return (replace(segments[0], length=GRH_LENGTH + segments[0].length), *segments[1:])
 
 
 def short(able: Capabilities, transport: Transport) -> Iterator[Batch]:
@@ -163,7 +176,90 @@ def waiting(able: Capabilities, transport: Transport) -> Iterator[Batch]:
             yield Batch((replace(each, wait=wait, solicited=solicited),))
 
 
-DIMENSIONS: dict[str, Dimension] = {"short": short, "inline": inline, "signaling": signaling, "waiting": waiting}
+def in_flight(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Two at once, and a full queue, each as a chain and one by one: receives wait behind the one that is taken, and
+    completions on the CQ.
+    """
+    for count, chain in product((2, FULL_QUEUE), (False, True)):
+        for scenarios in _by_link(able, transport).values():
+            for start in range(0, len(scenarios) - count + 1, count):
+                yield Batch(tuple(scenarios[start : start + count]), chain)
+
+
+def _by_link(able: Capabilities, transport: Transport) -> dict[object, list[Scenario]]:
+    """Work requests of all kinds, mixed, for each link whose lists can have several segments."""
+    made: dict[object, list[Scenario]] = {}
+    shapes = (Shape.ALONE, Shape.FIRST, Shape.MIDDLE, Shape.LAST, Shape.ALTERNATING)
+    for (shape, size), post in product(zip(shapes, (32, 8, 65, 64, able.mtu + 1), strict=True), _LISTS):
+        polls = cycle(Poll)
+        for role in _roles(able, transport):
+            row = {"role": role, "shape": shape, "size": size, "address": Address.CANARY, "post": post}
+            if role.operation.is_atomic:
+                row.update(shape=Shape.ALONE, size=ATOMIC_LENGTH)
+            for row["queue"], row["poll"] in zip(_queues(able, role), polls):  # noqa: B905
+                if _fits(able, row):
+                    each = scenario(able, row)
+                    made.setdefault(each.link, []).append(each)
+    return made
+
+
+_LISTS = (Post.POST_SEND, Post.WR_SET_SGE_LIST)
+
+
+def _fits(able: Capabilities, row: Row) -> bool:
+    return all(compatible(able, a, row[a], b, row[b]) for a, b in combinations(row, 2))
+
+
+def ring(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Null segments in each place of each ring, at its end and across it.
+
+    Lists of one segment and of four take turns by three, so that three turns of a ring of 16 have each kind in each
+    place. Where a send queue is counted in blocks of 64 bytes, as mlx5 does, a list of one takes one block and a list
+    of four two (but in datagrams): five blocks in three work requests, so that its first two ends, after 32 and 64
+    blocks, are each in the middle of a list of four.
+    """
+    if able.max_sge < 4 or any(able.most_received(queue) < 4 for queue in able.queues):
+        return
+    one, four = (null(32),), (mem(13), null(16), mem(15), null(20))
+    ordinary = tuple(mem(each.length) for each in four)
+    gathers = (one, four, ordinary)
+    scatters = ((mem(32),), tuple(reversed(four)), (null(64),))
+    polls = cycle(Poll)
+    for queue, post in product(able.queues, _LISTS):
+        if transport is Transport.XRC and queue is Queue.RQ:
+            continue
+        poll = next(polls)
+        turns = range(3 * FULL_QUEUE)
+        yield Batch(
+            tuple(
+                Scenario(
+                    transport,
+                    Operation.SEND,
+                    gathers[number % 3],
+                    _with_header(transport, scatters[number % 3]),
+                    queue,
+                    post,
+                    poll,
+                )
+                for number in turns
+            ),
+            fresh=True,
+        )
+        if (transport, queue) in ((Transport.RC, Queue.RQ), (Transport.XRC, Queue.SRQ)) and able.most_read >= 4:
+            lists = (one, four, tuple(null(each.length) for each in four))
+            read = Scenario(transport, Operation.RDMA_READ, (), one, queue, post, poll)
+            reads = (replace(read, scatter=lists[number % 3]) for number in turns)
+            yield Batch(tuple(reads), fresh=True)
+
+
+DIMENSIONS: dict[str, Dimension] = {
+    "short": short,
+    "inline": inline,
+    "signaling": signaling,
+    "waiting": waiting,
+    "in-flight": in_flight,
+    "ring": ring,
+}
 """By the names that checks show."""
 
 

@@ -6,7 +6,8 @@ import pytest
 from conformance.capabilities import Capabilities
 from conformance.matrix import NullIn, Role, roles
 from conformance.scenarios import GRH_LENGTH, Operation, Post, Queue, Scenario, Signal, Transport, Wait, total
-from conformance.traffic import DIMENSIONS, Batch, batches
+from conformance.traffic import DIMENSIONS, FULL_QUEUE, Batch, batches
+from conformance.verbs.link import Link
 from tests.test_matrix import DEVICES, FULL
 
 
@@ -28,7 +29,7 @@ def test_a_device_can_run_all_of_it(able: Capabilities, dimension: str) -> None:
         for scenario in batch.scenarios:
             if scenario.transport is not Transport.XRC or able.srq:
                 assert able.lacks(scenario) is None, scenario
-            assert scenario.has_null
+            assert scenario.has_null or len(batch.scenarios) > 1
             assert Scenario.parse(str(scenario)) == scenario
         assert len({scenario.link for scenario in batch.scenarios}) == 1
 
@@ -103,5 +104,61 @@ def test_each_role_is_waited_for_by_events_and_each_receive_by_solicited_ones() 
 def test_datagrams_have_room_for_the_header() -> None:
     for dimension in DIMENSIONS:
         for batch in batches(FULL, Transport.UD, dimension):
-            assert all(scenario.scatter[0].length == GRH_LENGTH for scenario in batch.scenarios)
+            assert all(scenario.scatter[0].length >= GRH_LENGTH for scenario in batch.scenarios)
             assert all(scenario.operation in (Operation.SEND, Operation.SEND_WITH_IMM) for scenario in batch.scenarios)
+
+
+def test_two_and_a_full_queue_are_in_flight_as_chains_and_one_by_one() -> None:
+    assert Link.depth == FULL_QUEUE
+    for transport in Transport:
+        made = batches(FULL, transport, "in-flight")
+        assert {(len(batch.scenarios), batch.chain) for batch in made} == {
+            (2, False),
+            (2, True),
+            (FULL_QUEUE, False),
+            (FULL_QUEUE, True),
+        }
+        scenarios = [scenario for batch in made for scenario in batch.scenarios]
+        assert {role(scenario) for scenario in scenarios} == {
+            each for each in roles(FULL) if each.transport is transport
+        }
+
+
+def test_three_turns_of_a_ring_have_each_list_in_each_place() -> None:
+    for transport in Transport:
+        for batch in batches(FULL, transport, "ring"):
+            assert batch.fresh
+            assert len(batch.scenarios) == 3 * FULL_QUEUE
+            for lists in ("gather", "scatter"):
+                places: dict[object, set[int]] = {}
+                for number, scenario in enumerate(batch.scenarios):
+                    places.setdefault(getattr(scenario, lists), set()).add(number % FULL_QUEUE)
+                assert all(len(each) == FULL_QUEUE for each in places.values())
+    reads = {batch.scenarios[0].transport for batch in of("ring") if not batch.scenarios[0].gather}
+    assert reads == {Transport.RC, Transport.XRC}
+
+
+def test_rings_of_each_queue_are_gone_round_by_each_api_that_takes_lists() -> None:
+    kinds = {(each.transport, each.queue, each.post) for batch in of("ring") for each in batch.scenarios[:1]}
+    assert kinds == {
+        (transport, queue, post)
+        for transport in Transport
+        for queue in Queue
+        for post in (Post.POST_SEND, Post.WR_SET_SGE_LIST)
+        if transport is not Transport.XRC or queue is Queue.SRQ
+    }
+
+
+@pytest.mark.parametrize("operation", [Operation.SEND, Operation.RDMA_READ])
+def test_lists_of_four_go_over_the_ends_of_a_ring_of_64_byte_blocks(operation: Operation) -> None:
+    for batch in batches(FULL, Transport.RC, "ring"):
+        if batch.scenarios[0].operation is operation:
+            across, block = [], 0
+            for scenario in batch.scenarios:
+                header = 16 if operation is Operation.SEND else 32
+                blocks = -(-(header + 16 * len(scenario.gather or scenario.scatter)) // 64)
+                if block // 32 != (block + blocks - 1) // 32:
+                    across.append(scenario)
+                block += blocks
+            assert len(across) == 2
+            assert all(len(scenario.segments) > 4 or scenario.has_null for scenario in across)

@@ -156,6 +156,17 @@ class Pair:
                 self.drop(link)
         return tuple(runs[index] for index in range(len(jobs)))
 
+    def run_from_start(self, jobs: Sequence[Job]) -> tuple[Run, ...]:
+        """Run these, which are for one kind of link, on a new one: as many at a time as it takes, in turn as a chain
+        and one by one.
+        """
+        sges = max(len(segments) for job in jobs for segments in (job.scenario.gather, job.scenario.scatter))
+        self.drop(self.link(jobs[0].scenario.link, sges))
+        flights = [jobs[start : start + Link.depth] for start in range(0, len(jobs), Link.depth)]
+        return tuple(
+            run for number, flight in enumerate(flights) for run in self.run_at_once(flight, 1, not number % 2)
+        )
+
     def seconds(self, scenario: Scenario, count: int) -> float:
         """How long `count` repetitions of a scenario take, one after the other, completions included."""
         link = self.link(scenario.link, max(len(scenario.gather), len(scenario.scatter)))

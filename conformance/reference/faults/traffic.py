@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 from ..engine import abi
 from ..engine.memory import Payload, Piece, Zeros
-from ..engine.objects import QP, SGE, Segment, SendWR, Transfer
+from ..engine.objects import QP, SGE, ReceiveQueue, RecvWR, Segment, SendWR, Transfer
 from .base import Fault, garbage
+
+BLOCKS = 32
+"""Of 64 bytes, in the send queue of a device that counts it so: two for each of 16 WRs."""
 
 
 def sges_of(transfer: Transfer) -> list[SGE]:
@@ -183,3 +189,156 @@ class SolicitedLost(Fault):
         if transfer.recv is not None and transfer.recv.sges and self.names_null_mr(transfer.recv.sges[-1]):
             transfer.wr.flags &= ~abi.SEND_SOLICITED
         super().complete_receive(transfer, status, src_qp)
+
+
+# In flight
+
+
+class BehindInAChainGarbage(Fault):
+    """Of a chain only the first send WR is looked through for null segments: those behind it gather garbage."""
+
+    clause = "read/zeros"
+    touches = ("read/mixed-gather", "discard/mixed-scatter")
+    behind: tuple[SendWR, ...] = ()
+
+    def post_send(self, qp: QP, wrs: list[SendWR]) -> None:
+        self.behind = tuple(wrs[1:])
+        super().post_send(qp, wrs)
+
+    def post_batch(self, qp: QP, wrs: list[SendWR]) -> None:
+        self.behind = tuple(wrs[1:])
+        super().post_batch(qp, wrs)
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        return garbage(segment.length) if transfer.wr in self.behind else super().read_null(transfer, segment)
+
+
+class QueuedReceiveLeak(Fault):
+    """A receive WR behind which others wait is taken by another path, which writes at the address of a null segment."""
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
+    others_wait = False
+
+    def take_receive(self, queue: ReceiveQueue) -> RecvWR:
+        taken = super().take_receive(queue)
+        self.others_wait = bool(queue.entries)
+        return taken
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if self.others_wait and transfer.recv is not None:
+            self.leak(segment, payload)
+
+
+class FullQueueGarbage(Fault):
+    """Once more than half of the send queue is not reaped, what is gathered from a null segment is not zeroed."""
+
+    clause = "read/zeros"
+    touches = ("read/mixed-gather", "discard/mixed-scatter")
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        qp, wr = transfer.qp, transfer.wr
+        if transfer.requester and wr.index - qp.done > qp.cap.max_send_wr // 2:
+            return garbage(segment.length)
+        return super().read_null(transfer, segment)
+
+
+class CompletionsLeftMerged(Fault):
+    """The completion of a receive into a null segment takes the byte_len of the one before it that nobody polled."""
+
+    clause = "discard/completion"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        recv, cq = transfer.recv, transfer.cq
+        if cq is not None and cq.entries and recv is not None and any(map(self.names_null_mr, recv.sges)):
+            transfer.length = cq.entries[-1].byte_len or transfer.length
+        super().complete_receive(transfer, status, src_qp)
+
+
+# Ring ends
+
+
+class LastOfSendQueueGarbage(Fault):
+    """A WR in the last place of the send queue gathers garbage from its null segments, if others before it are not
+    reaped.
+    """
+
+    clause = "read/zeros"
+    touches = ("read/mixed-gather", "discard/mixed-scatter")
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        qp, wr = transfer.qp, transfer.wr
+        if transfer.requester and wr.index - qp.done > 4 and (wr.index + 1) % qp.cap.max_send_wr == 0:
+            return garbage(segment.length)
+        return super().read_null(transfer, segment)
+
+
+class LastOfReceiveQueueLeak(Fault):
+    """A WR in the last place of a receive queue, shared or not, writes at the address of its null segments, if the
+    completions of others are not polled.
+    """
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
+    in_last_place = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.taken: Counter[ReceiveQueue] = Counter()
+
+    def take_receive(self, queue: ReceiveQueue) -> RecvWR:
+        self.taken[queue] += 1
+        self.in_last_place = self.taken[queue] % queue.max_wr == 0
+        return super().take_receive(queue)
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if self.in_last_place and transfer.recv is not None and transfer.cq is not None and transfer.cq.entries:
+            self.leak(segment, payload)
+
+
+class AcrossTheRing(Fault):
+    """The send queue is a ring of 64-byte blocks. Where a list goes over its end, null segments of what is behind it
+    are not recognized: the response of an RDMA READ is written at their addresses.
+    """
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/read-response",)
+    first_block = 0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.blocks: Counter[QP] = Counter()
+
+    def execute(self, qp: QP, wr: SendWR) -> None:
+        self.first_block = self.blocks[qp]
+        self.blocks[qp] += self.block_of(qp, wr, len(wr.sges) - 1) + 1
+        super().execute(qp, wr)
+
+    def block_of(self, qp: QP, wr: SendWR, index: int) -> int:
+        """Of the WR's blocks, that of a segment: each part of a WR has 16 bytes, that of an address vector 48."""
+        names_remote = wr.opcode not in (abi.WR_SEND, abi.WR_SEND_WITH_IMM)
+        header = 16 + 16 * names_remote + 16 * (qp.qp_type == abi.QPT_XRC_SEND) + 48 * (wr.ah is not None)
+        return (header + 16 * index) // 64
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if not transfer.requester:
+            return
+        place = self.first_block % BLOCKS + self.block_of(transfer.qp, transfer.wr, segment.index)
+        if place >= BLOCKS:
+            self.leak(segment, payload)
+
+
+class AcrossTheRingGarbage(AcrossTheRing):
+    """The send queue is a ring of 64-byte blocks. Where a list goes over its end, null segments of what is behind it
+    are not recognized: they gather garbage.
+    """
+
+    clause = "read/mixed-gather"
+    touches = ("discard/mixed-scatter",)
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        place = self.first_block % BLOCKS + self.block_of(transfer.qp, transfer.wr, segment.index)
+        return garbage(segment.length) if place >= BLOCKS else super().read_null(transfer, segment)
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        """Nothing."""
