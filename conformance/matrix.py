@@ -124,6 +124,9 @@ class Role:
     operation: Operation
     null_in: NullIn
 
+    def __str__(self) -> str:
+        return f"{self.transport.value}-{self.operation.value}-{self.null_in.value}"
+
     @property
     def receives_null(self) -> bool:
         """Is there a null segment in a receive?"""
@@ -164,6 +167,7 @@ class Shape(Enum):
     """as many segments as the device takes"""
 
 
+@cache
 def segments(shape: Shape, size: int, address: Address, most: int) -> tuple[Segment, ...] | None:
     """A list of `size` bytes in all and at most `most` segments; None if it cannot be had."""
     nul = partial(null, address=address)
@@ -285,10 +289,80 @@ def scenario(able: Capabilities, row: Row) -> Scenario:
 
 
 @cache
+def rows(able: Capabilities) -> tuple[Row, ...]:
+    """The pairwise rows."""
+    return tuple(pairwise(parameters(able), partial(compatible, able)))
+
+
+TRIPLES = (("role", "queue", "size"), ("role", "shape", "address"))
+"""Parameters of which each three values stand together in `rows` or in `deep`: one opens the path, and the other two
+choose the branch."""
+
+
+def deep(able: Capabilities) -> Iterator[Row]:
+    """Rows that have each three values of TRIPLES that stand together in no row of `rows`, if any row can have them.
+
+    They come role by role. Each has a triple of either kind, as long as there are any that fit.
+    """
+    names, fits = parameters(able), partial(compatible, able)
+    had = {triple(row, three) for row in rows(able) for three in TRIPLES}
+    order = {name: place for place, name in enumerate(names)}
+    turn = 0
+    for role in names["role"]:
+        missing = [
+            [
+                dict(zip(three, (role, *values), strict=True))
+                for values in product(*(names[name] for name in three[1:]))
+                if (role, *values) not in had
+            ]
+            for three in TRIPLES
+        ]
+        while any(missing):
+            start = next(left for left in missing if left).pop(0)
+            for left in missing:
+                more = next((each for each in left if _all_fit({**start, **each}, fits)), None)
+                if more is not None and not set(more) <= set(start):
+                    left.remove(more)
+                    start |= more
+            taken = {**names, **{name: _turned(names[name], turn) for name in ("post", "poll")}}
+            turn += 1
+            row = _complete(start, taken, fits, {}, order) if _all_fit(start, fits) else None
+            if row is not None:
+                yield {name: row[name] for name in names}
+
+
+def triple(row: Row, names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in names)
+
+
+def _all_fit(row: Row, fits: Compatible) -> bool:
+    return all(fits(a, row[a], b, row[b]) for a, b in combinations(row, 2))
+
+
+def _turned(values: Sequence[Any], turn: int) -> Sequence[Any]:
+    """The same, each time with another one first."""
+    first = turn % len(values)
+    return (*values[first:], *values[:first])
+
+
+@cache
+def depth(able: Capabilities) -> dict[Role, tuple[Scenario, ...]]:
+    """The scenarios of `deep`, by role, those at live addresses first."""
+    made: dict[Role, dict[Scenario, None]] = {}
+    for row in deep(able):
+        made.setdefault(row["role"], {})[scenario(able, row)] = None
+    return {role: tuple(sorted(scenarios, key=_danger)) for role, scenarios in made.items()}
+
+
+def _danger(scenario: Scenario) -> int:
+    """By the address that most could crash the process."""
+    addresses = list(Address)
+    return max(addresses.index(segment.address) for segment in scenario.segments)
+
+
+@cache
 def matrix(able: Capabilities, complete: bool = False) -> tuple[Scenario, ...]:
     """The scenarios to run on a target, those at live addresses before those that could crash the process."""
-    choose = exhaustive if complete else pairwise
-    rows = choose(parameters(able), partial(compatible, able))
-    made = dict.fromkeys(scenario(able, row) for row in rows)
-    addresses = list(Address)
-    return tuple(sorted(made, key=lambda s: max(addresses.index(segment.address) for segment in s.segments)))
+    every = exhaustive(parameters(able), partial(compatible, able)) if complete else rows(able)
+    made = dict.fromkeys(scenario(able, row) for row in every)
+    return tuple(sorted(made, key=_danger))

@@ -10,20 +10,25 @@ import pytest
 
 from conformance.capabilities import Capabilities
 from conformance.matrix import (
+    TRIPLES,
     NullIn,
     Role,
     Row,
     Shape,
     compatible,
+    deep,
+    depth,
     exhaustive,
     matrix,
     pairs,
     pairwise,
     parameters,
     roles,
+    rows,
     scenario,
     segments,
     sizes,
+    triple,
 )
 from conformance.scenarios import (
     GRH_LENGTH,
@@ -109,6 +114,46 @@ def test_every_pair_that_fits_and_can_be_completed_is_there(able: Capabilities) 
         for value_a, value_b in product(names[a], names[b]):
             if (a, value_a, b, value_b) not in have:
                 assert not completable({a: value_a, b: value_b}, names, fits), (a, value_a, b, value_b)
+
+
+@pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("three", TRIPLES, ids="-".join)
+def test_every_triple_that_fits_and_can_be_completed_is_there(able: Capabilities, three: tuple[str, ...]) -> None:
+    names, fits = parameters(able), partial(compatible, able)
+    have = {triple(row, three) for row in (*rows(able), *deep(able))}
+    for values in product(*(names[name] for name in three)):
+        if values not in have:
+            assert not completable(dict(zip(three, values, strict=True)), names, fits), values
+
+
+def test_a_triple_is_missing_where_pairs_alone_are_asked_for() -> None:
+    names = parameters(FULL)
+    have = {triple(row, TRIPLES[1]) for row in rows(FULL)}
+    assert len(have) < len(names["role"]) * len(names["address"]) * 5
+
+
+@pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
+def test_the_depth_is_what_the_pairwise_rows_do_not_have(able: Capabilities) -> None:
+    had = {(three, triple(row, three)) for row in rows(able) for three in TRIPLES}
+    for row in deep(able):
+        new = {(three, triple(row, three)) for three in TRIPLES} - had
+        assert new, row
+        had |= new
+
+
+def test_the_depth_of_each_role_begins_with_what_is_least_dangerous() -> None:
+    order = list(Address)
+    for role, scenarios in depth(FULL).items():
+        ranks = [max(order.index(segment.address) for segment in run.segments) for run in scenarios]
+        assert ranks == sorted(ranks), role
+        assert {run.transport for run in scenarios} == {role.transport}
+        assert {run.operation for run in scenarios} == {role.operation}
+        assert all(FULL.lacks(run) is None for run in scenarios)
+
+
+def test_apis_take_turns_in_the_depth() -> None:
+    made = [run for scenarios in depth(FULL).values() for run in scenarios]
+    assert {(run.post, run.poll) for run in made} == set(product(Post, Poll))
 
 
 def completable(row: Row, names: Any, fits: Any) -> bool:

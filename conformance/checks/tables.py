@@ -71,20 +71,29 @@ class Cases:
         return tuple(dict.fromkeys((*matrix.matrix(capabilities(self.target), self.exhaustive), *BOTH_WAYS)))
 
     def sweeps(self, wanted: Callable[[Scenario], bool]) -> Iterator[Sweep]:
-        """Traffic of each dimension and transport, as far as it has wanted scenarios; or the named ones."""
+        """Traffic of each dimension and transport, and the depth of the matrix for each role, as far as they have
+        wanted scenarios; or the named ones.
+        """
         if self.named:
             for scenario in filter(wanted, self.named):
                 yield Sweep(str(scenario), (Batch((scenario,)),), wanted)
             return
         able = capabilities(self.target)
-        for transport, dimension in product(able.transports, traffic.DIMENSIONS):
-            batches = [
+        every = {
+            f"{transport.value}-{dimension}": traffic.batches(able, transport, dimension)
+            for transport, dimension in product(able.transports, traffic.DIMENSIONS)
+        }
+        if not self.exhaustive:  # the product has them
+            for role, scenarios in matrix.depth(able).items():
+                every[f"{role}-depth"] = tuple(Batch((scenario,)) for scenario in scenarios)
+        for name, batches in every.items():
+            chosen = [
                 batch
-                for batch in traffic.batches(able, transport, dimension)
+                for batch in batches
                 if any(map(wanted, batch.scenarios)) and not any(able.lacks_link(each.link) for each in batch.scenarios)
             ]
-            if batches:
-                yield Sweep(f"{transport.value}-{dimension}", tuple(batches), wanted)
+            if chosen:
+                yield Sweep(name, tuple(chosen), wanted)
 
 
 Select = Callable[[Cases], Iterable[Scenario]]

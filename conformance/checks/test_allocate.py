@@ -67,6 +67,12 @@ def test_it_covers_every_address(bench: Bench, scenario: Scenario) -> None:
 
 
 @pytest.mark.clause("allocate/max-length")
+@tables.in_traffic(tables.names_no_memory)
+def test_it_covers_every_address_in_each_list(check_sweep: Callable[..., None]) -> None:
+    check_sweep()
+
+
+@pytest.mark.clause("allocate/max-length")
 @tables.over(tables.longest)
 def test_it_covers_the_longest_message(bench: Bench, scenario: Scenario) -> None:
     check_whole(bench, scenario)

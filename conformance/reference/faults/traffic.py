@@ -7,8 +7,9 @@ from collections import Counter
 from typing import Any
 
 from ..engine import abi
+from ..engine.errors import WorkError
 from ..engine.memory import Payload, Piece, Zeros
-from ..engine.objects import QP, SGE, ReceiveQueue, RecvWR, Segment, SendWR, Transfer
+from ..engine.objects import MR, QP, SGE, ReceiveQueue, RecvWR, Segment, SendWR, Transfer
 from .base import Fault, garbage
 
 BLOCKS = 32
@@ -342,3 +343,42 @@ class AcrossTheRingGarbage(AcrossTheRing):
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         """Nothing."""
+
+
+# Three values at once
+
+
+class ImmSrqLeak_8(Fault):
+    """A SEND of 8 bytes with immediate data through an SRQ, and no other, is written at a null segment's address."""
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        wr = transfer.wr
+        if transfer.srq is not None and wr.opcode == abi.WR_SEND_WITH_IMM and sum(sge.length for sge in wr.sges) == 8:
+            self.leak(segment, payload)
+
+
+class UcUnequalListLeak(Fault):
+    """Over UC, a null segment of 2 bytes between ordinary ones of 1 byte and of many is written at its address."""
+
+    clause = "discard/leaves-memory"
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        lengths = sorted(sge.length for sge in sges_of(transfer))
+        if transfer.transport == abi.QPT_UC and transfer.recv is not None and lengths[:2] == [1, 2]:
+            self.leak(segment, payload)
+
+
+class SrqTopInListsRefused(Fault):
+    """In an SRQ, a null segment at the top of the address space is refused if two segments come before."""
+
+    clause = "allocate/max-length"
+    touches = ("read/mixed-gather", "discard/mixed-scatter", "discard/completion")
+
+    def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
+        mr = super().find_local(transfer, segment, write)
+        if mr.null and write and transfer.srq is not None and segment.index > 1 and segment.addr >> 63:
+            raise WorkError(abi.WC_LOC_PROT_ERR, "an address beyond the last")
+        return mr
