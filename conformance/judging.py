@@ -59,6 +59,12 @@ def _first_of(failures: list[Failure]) -> Failure:
     return Failure(f"{first}\nthese fail too:\n{names}{end}", first.scenario, first.shown_by_scenario, first.aspects)
 
 
+def _up_to_first_error(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Those that say something of themselves: one that does not end as it must flushes those behind it on its link."""
+    error = next((place for place, run in enumerate(runs) if run.about()), len(runs))
+    return runs[: error + 1]
+
+
 def _place(run: Run, at_once: tuple[Run, ...]) -> str:
     """What the others are to one of several."""
     if len(at_once) <= FULL_QUEUE:
@@ -160,7 +166,8 @@ class Bench(Pair):
         runs = self._run_till_arrival(batch, queue_pairs, lkey)
         if null_mr is None and queue_pairs == 1 and not any(run.findings for run in runs):
             self._right.add(batch)
-        judged = [run for run in runs if wanted is None or run.scenario not in scenarios or wanted(run.scenario)]
+        telling = _up_to_first_error(runs) if queue_pairs == 1 else runs
+        judged = [run for run in telling if wanted is None or run.scenario not in scenarios or wanted(run.scenario)]
         run = next((run for run in judged if run.about(*aspects)), None)
         if run is None:
             return

@@ -718,6 +718,18 @@ def test_of_those_in_flight_only_the_wanted_are_judged(bench: Bench, patch: Patc
         bench.check_each([at_once], lambda scenario: scenario.length == 9, Aspect.PAYLOAD)
 
 
+def test_what_an_error_of_another_flushes_is_not_blamed(bench: Bench, patch: Patch) -> None:
+    def refuse(method: Any, device: Any, transfer: Any, segment: Any) -> Any:
+        return protection_error() if segment.length == 9 else method(device, transfer, segment)
+
+    at_once = Batch(tuple(batch.scenarios[0] for batch in TRAFFIC))
+    patch("read_null", refuse)
+    bench.check_each([at_once], lambda scenario: scenario.length > 9, Aspect.PAYLOAD)
+    with pytest.raises(Failure, match="IBV_WC_LOC_PROT_ERR") as failed:
+        bench.check_each([at_once], everything, Aspect.PAYLOAD)
+    assert failed.value.scenario == TRAFFIC[1].scenarios[0]
+
+
 def test_what_is_wrong_beside_others_only_says_so_and_is_not_shown_by_its_scenario(bench: Bench, patch: Patch) -> None:
     def in_a_chain(method: Any, device: Any, transfer: Any, segment: Any) -> Any:
         return b"\xa5" * segment.length if transfer.wr.index % 8 == 3 else method(device, transfer, segment)
