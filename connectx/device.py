@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +125,8 @@ class ConnectX(Device):
         self.queues: dict[Context, Queues] = {}
         self.windows: dict[int, MW] = {}
         """By the upper 24 bits of their rkeys."""
+        self.say: Callable[[int, str], None] | None = None
+        """Told of each work request and completion: the process, and what it is."""
         self._scattered: bytes | None = None
         self._receiver: SRQ | None = None
         self.null_mr = self._make_null_mr() if options.null_mkey else None
@@ -246,6 +248,8 @@ class ConnectX(Device):
             at += read.blocks * wqe.BLOCK
             self._look_up(qp, read)
             qp.sq.append(read.wr)
+            if self.say is not None:
+                self.say(_pid(qp), f"QP {qp.qp_num:#x} send {read.wr}")
         sends.next = producer
         if qp.waits_on is None:
             self.run(qp)
@@ -355,6 +359,10 @@ class ConnectX(Device):
                 cqe.timestamp = time.time_ns()
                 lies = entries.entry(ring, cqe, self._number(cqe), data, solicited, self.options.small_in_front)
                 self.memory.publish(ring.slot, lies)
+                if self.say is not None:
+                    where = "" if data is None else f", {len(data)} bytes in it"
+                    kind = "receive" if cqe.opcode & abi.WC_RECV else "send"
+                    self.say(ring.pid, f"QP {cqe.qp.qp_num:#x} {kind} {cqe.wr_id} ends with status {cqe.status}{where}")
         except MemoryFault:
             return  # the program is gone
         ring.advance(event)

@@ -97,6 +97,9 @@ class Server:
         self.counts = Counts()
         self.pump = Pump(self.memory, self._gone)
         self._trace = trace
+        if trace is not None:
+            for device in self.devices:
+                device.say = self._say
         self._connections: dict[int, Connection] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(folder / "socket"))
@@ -185,7 +188,7 @@ class Server:
         connection.file = File(device, connection.pid, command, connection.pass_descriptor)
         self.pump.add(device, connection.file.program)
         self.counts.files += 1
-        self._say(connection, f"opens {device.name}")
+        self._say(connection.pid, f"opens {device.name}")
         return 0
 
     def _execute(self, connection: Connection, file: File, data: bytes) -> int:
@@ -205,7 +208,7 @@ class Server:
         except Exception:
             error = errno.EIO
             self.counts.failures.append(f"{file.name_of(data)}:\n{traceback.format_exc()}")
-        self._say(connection, f"{file.name_of(data)}: {text or 'ok'}")
+        self._say(connection.pid, f"{file.name_of(data)}: {text or 'ok'}")
         if file.program in self.pump.watches:
             self.pump.watches[file.program].refresh()
         return error
@@ -221,7 +224,7 @@ class Server:
         file = connection.file
         if file is None:
             return
-        self._say(connection, "closes")
+        self._say(connection.pid, "closes")
         self.pump.remove(file.program)
         if held := file.held():
             self.counts.left.append(Left(connection.pid, file.program.command, held))
@@ -233,9 +236,9 @@ class Server:
         files = [connection.file for connection in self._connections.values() if connection.file is not None]
         return [[file for file in files if file.device is device] for device in self.devices]
 
-    def _say(self, connection: Connection, text: str) -> None:
+    def _say(self, pid: int, text: str) -> None:
         if self._trace is not None:
-            print(f"{time.monotonic():.6f} {connection.pid}: {text}", file=self._trace, flush=True)
+            print(f"{time.monotonic():.6f} {pid}: {text}", file=self._trace, flush=True)
 
 
 def _hurry() -> None:

@@ -22,8 +22,14 @@ providers:
 
 
 def about_data() -> list[str]:
-    """Names of the faults that are about what is read from a null MR and what becomes of data written to it."""
-    return sorted(name for name, fault in FAULTS.items() if fault.clause.partition("/")[0] in ("read", "discard"))
+    """Names of the faults that are about what is read from a null MR and what becomes of data written to it; without
+    those by which the process ends that is the device.
+    """
+    return sorted(
+        name
+        for name, fault in FAULTS.items()
+        if fault.clause.partition("/")[0] in ("read", "discard") and not fault.ends_process
+    )
 
 
 def first_failure(fault: str) -> str:
@@ -35,7 +41,7 @@ def first_failure(fault: str) -> str:
     if done.returncode == 0:
         return ""
     told = [line for line in done.stdout.splitlines() if line.startswith("clause ")]
-    return told[0].removeprefix("clause ").partition(":")[0] if told else "the process ended"
+    return told[0].removeprefix("clause ").partition(":")[0] if told else "no verdict"
 
 
 def main(names: list[str]) -> int:

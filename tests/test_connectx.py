@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from connectx import launch
+from connectx import launch, memory
 
 from . import hca
 
@@ -131,6 +133,19 @@ pd.close()
     assert int(hca.run(python(text)).stdout) > 0
 
 
+def test_a_trace_has_commands_work_requests_and_completions(tmp_path: Path) -> None:
+    hca.require("ibv_rc_pingpong", "ibverbs-utils")
+    trace = tmp_path / "trace"
+    done = hca.run_pair(
+        ["ibv_rc_pingpong", "-g", "1", "-n", "1", "-s", "16"], tmp_path / "server", "--trace", str(trace)
+    )
+    assert done.returncode == 0, done.stderr
+    text = trace.read_text()
+    assert "create_qp: ok" in text
+    assert re.search(r"QP 0x\w+ send SendWR\(", text)
+    assert re.search(r"QP 0x\w+ receive 0 ends with status 0, 16 bytes in it", text)
+
+
 # How programs end
 
 
@@ -200,6 +215,12 @@ def test_no_compiler(tmp_path: Path) -> None:
     done = hca.run(["true"], environment={"NULLMR_BUILD_DIR": str(tmp_path), "CC": "no-such-compiler"})
     assert done.returncode == 69
     assert "no-such-compiler" in done.stderr
+
+
+def test_memory_that_may_not_be_read() -> None:
+    told = str(memory.refusal(4711, errno.EPERM))
+    for text in ("process 4711", "Operation not permitted", "yama/ptrace_scope", "seccomp"):
+        assert text in told
 
 
 def test_devices_that_are_hidden_are_named(tmp_path: Path) -> None:
