@@ -332,17 +332,18 @@ def test_an_unknown_distribution_is_told_what_to_install(machine: Machine) -> No
 
 
 def test_an_old_python_is_refused_before_anything_is_installed(machine: Machine) -> None:
-    machine.facts(missing="pyverbs", version="3.9", age="old")
+    machine.facts(missing="pyverbs", version="3.6", age="old")
     run = machine.toxw()
     assert run.returncode == 1
-    assert "is Python 3.9; 3.10 or newer is needed" in run.stderr
+    assert "is Python 3.6; 3.9 or newer is needed" in run.stderr
     assert machine.log == []
 
 
-def test_an_old_python_is_passed_over_for_a_newer_one_that_sees_pyverbs(machine: Machine) -> None:
-    newer = machine.root / "usr/bin/python3.12"
+@pytest.mark.parametrize("version", ["3.9", "3.12"])
+def test_an_old_python_is_passed_over_for_a_newer_one_that_sees_pyverbs(machine: Machine, version: str) -> None:
+    newer = machine.root / f"usr/bin/python{version}"
     (machine.root / "usr/bin/python3").rename(newer)
-    old = FACTS.format(missing="", version="3.9", age="old", root=machine.root)
+    old = FACTS.format(missing="", version="3.6", age="old", root=machine.root)
     machine.program(machine.root / "usr/bin/python3", f"printf '{old}'")
     run = machine.toxw()
     assert run.returncode == 0, run.stderr
@@ -386,6 +387,17 @@ def test_the_probe_finds_what_these_tests_run_on(machine: Machine) -> None:
     python.write_text(python.read_text().replace(f"cat {machine.root}/facts", f'exec {sys.executable} "$@"'))
     run = machine.toxw(TOXW_INSTALL="never", CC="gcc -pthread")
     assert run.returncode == 0, run.stderr
+
+
+def test_a_pyverbs_of_another_python_is_none(machine: Machine) -> None:
+    python = machine.root / "usr/bin/python3"
+    python.write_text(python.read_text().replace(f"cat {machine.root}/facts", f'exec {sys.executable} "$@"'))
+    (machine.folder / "pyverbs").mkdir()
+    (machine.folder / "pyverbs/__init__.py").touch()
+    (machine.folder / "pyverbs/device.cpython-36m-x86_64-linux-gnu.so").touch()
+    run = machine.toxw(TOXW_INSTALL="never", PYTHONPATH=str(machine.folder))
+    assert run.returncode == 1
+    assert "pyverbs (python3-pyverbs)" in run.stderr
 
 
 def test_without_an_index_the_way_out_is_told_and_nothing_is_left(machine: Machine) -> None:
