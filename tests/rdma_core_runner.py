@@ -8,6 +8,7 @@ Arguments: the folder that has their package `tests`, and patterns of module.Cla
 import json
 import os
 import random
+import re
 import sys
 import unittest
 from collections.abc import Iterator
@@ -39,6 +40,12 @@ class Outcomes(unittest.TestResult):
     addError = addFailure
 
 
+def rdma_core_version() -> str:
+    """That of the libibverbs in this process, by its file's name; empty if that does not tell."""
+    found = re.search(r"/libibverbs\.so\.\d+\.\d+\.(\d+)\.\d+$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
 def each(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
     for test in suite:
         if isinstance(test, unittest.TestSuite):
@@ -63,7 +70,8 @@ def main(folder: Path, left_out: list[str]) -> None:
             outcomes.addSkip(test, "left out")
         else:
             test.run(outcomes)
-    json.dump({"outcomes": outcomes.outcomes, "errors": reference.errors()}, sys.stdout)
+    found = {"outcomes": outcomes.outcomes, "errors": reference.errors(), "version": rdma_core_version()}
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

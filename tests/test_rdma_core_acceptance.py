@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """rdma-core's own pyverbs tests are the acceptance test of the reference device."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import os
@@ -8,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +18,36 @@ import pytest
 from ruamel.yaml import YAML
 
 HERE = Path(__file__).parent
-# Where the distributions put them: Debian, Ubuntu.
-SHIPPED = (Path("/usr/share/doc/rdma-core/tests"), Path("/usr/share/doc/python3-pyverbs/tests"))
+# Where the distributions put them: Debian, Ubuntu; Fedora, RHEL, SUSE.
+SHIPPED = ("rdma-core/tests", "python3-pyverbs/tests", "rdma-core-*/tests", "packages/rdma-core/tests")
+DOCUMENTS = Path("/usr/share/doc")
+LISTED = ("44", "56", "59")
+"""The versions of rdma-core whose skips are listed. Each version has other tests."""
 SKIPS: list[dict[str, Any]] = YAML(typ="safe").load(HERE / "rdma_core_skips.yaml")
 
 
-def unpack(folder: Path) -> Path:
-    """Put the tests that the distribution ships into folder/tests; skips if it ships none. Returns a folder of programs
-    that have to come first in PATH.
+def shipped_with(pyverbs: Path) -> Path | None:
+    """The folder of rdma-core's tests that go with a pyverbs: those of its distribution or of its source tree.
+
+    They use what pyverbs of the same version has.
     """
-    shipped = next((folder for folder in SHIPPED if folder.is_dir()), None)
+    folders = [pyverbs.parents[2] / "tests"]  # where pyverbs is SOURCE/build/python/pyverbs
+    if pyverbs.is_relative_to("/usr"):
+        folders = sorted(folder for shipped in SHIPPED for folder in DOCUMENTS.glob(shipped))
+    return next((folder for folder in folders if any(folder.glob("args_parser.py*"))), None)
+
+
+def unpack(folder: Path) -> Path:
+    """Put the tests that go with the pyverbs in use into folder/tests; skips if there are none. Returns a folder of
+    programs that have to come first in PATH.
+    """
+    found = find_spec("pyverbs")
+    assert found is not None
+    assert found.origin is not None
+    pyverbs = Path(found.origin).parent
+    shipped = shipped_with(pyverbs)
     if shipped is None:
-        pytest.skip(f"this distribution does not ship rdma-core's tests (looked for {', '.join(map(str, SHIPPED))})")
+        pytest.skip(f"rdma-core's tests that go with {pyverbs} are not here: neither packaged nor in a source tree")
     (folder / "tests").mkdir()
     for file in shipped.iterdir():
         if file.suffix == ".gz":
@@ -74,7 +95,13 @@ def test_nothing_goes_wrong_inside_the_reference_device(run: dict[str, Any]) -> 
     assert not run["errors"]
 
 
+def require_listed(run: dict[str, Any]) -> None:
+    if run["version"] not in LISTED:
+        pytest.skip(f"the skips of rdma-core {run['version']} are not listed, but those of {', '.join(LISTED)}")
+
+
 def test_every_skip_is_listed_with_its_reason(run: dict[str, Any]) -> None:
+    require_listed(run)
     patterns = [pattern for skip in SKIPS for pattern in skip["tests"]]
     unlisted = {
         test: reason
@@ -85,6 +112,7 @@ def test_every_skip_is_listed_with_its_reason(run: dict[str, Any]) -> None:
 
 
 def test_no_listed_skip_is_stale(run: dict[str, Any]) -> None:
+    require_listed(run)
     skipped, passed = with_outcome(run, "skipped"), with_outcome(run, "passed")
     stale = [
         pattern
