@@ -5,6 +5,8 @@ Exit status: 0; 1 if there is nothing to try or something that cannot be tried, 
 for a wrong option, providers file or results file.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Sequence
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _add_report_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_report_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     report = commands.add_parser("report", help="make the reports of a results.json anew", parents=[shared])

@@ -4,6 +4,8 @@
 Transports and APIs that it lacks show only when a link is tried.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from conformance.inventory import Target

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import (
     AfterValidator,
@@ -39,7 +39,7 @@ SCHEMA_PATH = Path(__file__).resolve().parent / "providers.schema.json"
 REFERENCE = "reference"
 DRIVER_NAMES = (*sorted(DRIVERS[1:]), REFERENCE)
 
-Key = tuple[str | int, ...]
+Key = tuple[Union[str, int], ...]
 """Where a value stands in the file, from the root down: ("providers", "mlx5", "ports", 0)."""
 
 Promise = Literal["required", "optional", "absent"]
@@ -161,10 +161,10 @@ class Provider(_Section):
         ge=0,
         description="how many devices of this entry the machine must have, from 0; left out: 0",
     )
-    ports: Literal["all"] | PortNumbers = Field(
+    ports: Union[Literal["all"], PortNumbers] = Field(
         default="all", description="all, or a list of port numbers from 1 to 254"
     )
-    gid: Literal["auto", "roce_v1", "roce_v2"] | GidIndex = Field(
+    gid: Union[Literal["auto", "roce_v1", "roce_v2"], GidIndex] = Field(
         default="auto", description="auto, roce_v1, roce_v2, or a GID index from 0 to 255"
     )
     null_mr: Promise = Field(
@@ -201,7 +201,7 @@ class Provider(_Section):
     @classmethod
     def _sets_have_ids(cls, environments: tuple[Environment, ...]) -> tuple[Environment, ...]:
         labels = [environment_label(environment) for environment in environments]
-        for environment, label in zip(environments, labels, strict=True):
+        for environment, label in zip(environments, labels):
             if "name" in environment and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", label):
                 raise _own(f"the name {_shown(label)} cannot be part of a test id; use letters, digits and `_.+-`")
             if not re.fullmatch(r"[A-Za-z0-9_.,+=/-]*", label):
@@ -292,7 +292,7 @@ class Config:
     lines: Mapping[Key, int]
     waivers: tuple[Waiver, ...] = ()
 
-    def where(self, *key: str | int) -> str:
+    def where(self, *key: Union[str, int]) -> str:
         """ "file:line: providers.mlx5.devices[0]", to begin a message with."""
         return _where(self.path, self.lines, key)
 
@@ -414,7 +414,7 @@ def _mistakes(path: Path, lines: Mapping[Key, int], errors: list[ErrorDetails]) 
     """One (line, text) for each key that is wrong."""
     wrong = [_key(lines, error) for error in errors]
     texts: dict[Key, str] = {}
-    for key, error in zip(wrong, errors, strict=True):
+    for key, error in zip(wrong, errors):
         # pydantic reports each alternative of a union: "not the literal all" says nothing next to "ports[1]".
         # And items that are wrong do not count: of [""] it says "too short" as well.
         deeper = any(len(other) > len(key) and other[: len(key)] == key for other in wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Optional, Union
 
 from conformance.config import (
     REFERENCE,
@@ -22,7 +22,7 @@ from conformance.config import (
 )
 from conformance.device import Device, Gid, OpenedDevice, Port
 
-Owners = dict[str, str | None]
+Owners = dict[str, Optional[str]]
 """Device name -> the name of the entry that it belongs to, or None."""
 
 
@@ -68,7 +68,7 @@ class BrokenTarget(_Asked):
     reason: str
 
 
-AnyTarget = Union[Target, BrokenTarget]  # noqa: UP007  # Python 3.9 has no | for what is evaluated
+AnyTarget = Union[Target, BrokenTarget]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ out; a splat that names none counts for every check that runs when it comes. A l
 next check, and one that comes while everything is closed, after the last check of a device, is BROKEN at the most.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Collection, Sequence

@@ -5,6 +5,8 @@ The kernel frees the lock when the process ends, however that happens, so that n
 lock is on the device's folder in sysfs: every user can open it, and nothing has to be made or cleaned up.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 from collections.abc import Callable

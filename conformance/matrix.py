@@ -6,6 +6,8 @@ APIs, list shapes, sizes and addresses is far too long to run each time; `pairwi
 values that can stand together do so in at least one row. `exhaustive` is the product.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -40,7 +42,7 @@ def exhaustive(parameters: Parameters, compatible: Compatible) -> Iterator[Row]:
     """Every row whose values can all stand together."""
     names = list(parameters)
     for values in product(*parameters.values()):
-        row = dict(zip(names, values, strict=True))
+        row = dict(zip(names, values))
         if all(compatible(a, row[a], b, row[b]) for a, b in combinations(names, 2)):
             yield row
 
@@ -195,7 +197,7 @@ def segments(shape: Shape, size: int, address: Address, most: int) -> tuple[Segm
         lengths[largest] = size - len(made) + 1
     if lengths[largest] < 1 or len(made) > most:
         return None
-    return tuple(make(length) for make, length in zip(made, lengths, strict=True))
+    return tuple(make(length) for make, length in zip(made, lengths))
 
 
 def _fill(makers: tuple[Callable[[int], Segment], ...], size: int, count: int) -> tuple[Segment, ...] | None:
@@ -311,7 +313,7 @@ def deep(able: Capabilities) -> Iterator[Row]:
     for role in names["role"]:
         missing = [
             [
-                dict(zip(three, (role, *values), strict=True))
+                dict(zip(three, (role, *values)))
                 for values in product(*(names[name] for name in three[1:]))
                 if (role, *values) not in had
             ]

@@ -9,6 +9,8 @@ the guard bytes between them out in the two arenas. It knows no address: where a
 whoever runs the scenario. How a scenario must end is in conformance.model.
 """
 
+from __future__ import annotations
+
 import random
 import zlib
 from collections.abc import Iterator
@@ -135,7 +137,7 @@ class Segment:
         return f"{'n' if self.null else 'm'}{self.length}{at}"
 
     @classmethod
-    def parse(cls, text: str) -> "Segment":
+    def parse(cls, text: str) -> Segment:
         kind, at = text[:1], text[1:].partition("@")
         if kind not in ("n", "m"):
             raise ValueError(f"segment {text!r}: starts with n (null) or m (ordinary memory)")
@@ -267,7 +269,7 @@ class Scenario:
             yield self.wait.value
 
     @classmethod
-    def parse(cls, text: str) -> "Scenario":
+    def parse(cls, text: str) -> Scenario:
         """The scenario with this id; raises ValueError for any other text."""
         fields = text.split("-")
         if len(fields) < 7:
@@ -334,7 +336,7 @@ class Scenario:
         """Immediate data, as the 32-bit value that the wire carries."""
         return (self.seed | 0x80000001) if self.operation.has_imm else None
 
-    def on_ordinary_memory(self) -> "Scenario":
+    def on_ordinary_memory(self) -> Scenario:
         """The control: the same work request with ordinary memory in place of every null segment."""
         return replace(
             self,
@@ -385,7 +387,7 @@ def segments_id(segments: tuple[Segment, ...]) -> str:
         else:
             parts.append(str(segment))
             counts.append(1)
-    return "+".join(part if count == 1 else f"{count}*{part}" for part, count in zip(parts, counts, strict=True))
+    return "+".join(part if count == 1 else f"{count}*{part}" for part, count in zip(parts, counts))
 
 
 def parse_segments(text: str) -> tuple[Segment, ...]:

@@ -162,7 +162,7 @@ def signaling(able: Capabilities, transport: Transport) -> Iterator[Batch]:
     for scenarios in chains.values():
         for start in range(0, len(scenarios) - 3, 4):
             signals = (Signal.UNSIGNALED, Signal.UNSIGNALED, Signal.SIGNALED, Signal.UNSIGNALED)
-            chain = zip(scenarios[start : start + 4], signals, strict=True)
+            chain = zip(scenarios[start : start + 4], signals)
             yield Batch(tuple(replace(each, signal=signal) for each, signal in chain), chain=True)
 
 
@@ -190,13 +190,13 @@ def _by_link(able: Capabilities, transport: Transport) -> dict[object, list[Scen
     """Work requests of all kinds, mixed, for each link whose lists can have several segments."""
     made: dict[object, list[Scenario]] = {}
     shapes = (Shape.ALONE, Shape.FIRST, Shape.MIDDLE, Shape.LAST, Shape.ALTERNATING)
-    for (shape, size), post in product(zip(shapes, (32, 8, 65, 64, able.mtu + 1), strict=True), _LISTS):
+    for (shape, size), post in product(zip(shapes, (32, 8, 65, 64, able.mtu + 1)), _LISTS):
         polls = cycle(Poll)
         for role in _roles(able, transport):
             row = {"role": role, "shape": shape, "size": size, "address": Address.CANARY, "post": post}
             if role.operation.is_atomic:
                 row.update(shape=Shape.ALONE, size=ATOMIC_LENGTH)
-            for row["queue"], row["poll"] in zip(_queues(able, role), polls):  # noqa: B905
+            for row["queue"], row["poll"] in zip(_queues(able, role), polls):
                 if _fits(able, row):
                     each = scenario(able, row)
                     made.setdefault(each.link, []).append(each)

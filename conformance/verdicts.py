@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """How a check can end."""
 
+from __future__ import annotations
+
 from enum import Enum
 
 from conformance.outcome import Aspect

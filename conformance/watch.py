@@ -6,6 +6,8 @@ stack at the moment of death: what is left of it tells what it died in. A call t
 which ends the process even inside C.
 """
 
+from __future__ import annotations
+
 import faulthandler
 import itertools
 import json

@@ -374,8 +374,8 @@ def main() -> int:
     faults = [name for name in FAULTS if name in option.names or not option.names]
     variants = [name for name in VARIANTS if name in option.names or not option.names]
     with ThreadPoolExecutor(PROCESSES) as pool:
-        of_faults = dict(zip(faults, pool.map(lambda name: run_fault(name, selection), faults), strict=True))
-        of_variants = dict(zip(variants, pool.map(lambda name: run_variant(name, selection), variants), strict=True))
+        of_faults = dict(zip(faults, pool.map(lambda name: run_fault(name, selection), faults)))
+        of_variants = dict(zip(variants, pool.map(lambda name: run_variant(name, selection), variants)))
     problems = [problem for name, run in of_faults.items() for problem in fault_problems(name, run)]
     problems += [problem for name, run in of_variants.items() for problem in variant_problems(name, run)]
     REPORT.parent.mkdir(exist_ok=True)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Reports that no run made, and limits that no device reported."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

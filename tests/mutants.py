@@ -8,6 +8,8 @@ failing, by a fault that the check which was changed no longer finds (tests/kill
 device whose ordinary memory is wrong passing. It prints those that survive; docs/mutants.md has the last numbers.
 """
 
+from __future__ import annotations
+
 import argparse
 import ast
 import itertools

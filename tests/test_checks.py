@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Checks whose verdict hangs on a kernel, which the reference device does not have."""
 
+from __future__ import annotations
+
 import errno
 import re
 import subprocess

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """`python -m conformance`, run as a user runs it: in a process of its own."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Comparison and merging of results."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 

@@ -218,7 +218,7 @@ def test_each_has_memory_to_itself_that_is_aligned_as_if_it_were_alone(bench: Be
     start = bench.arenas[Side.REQUESTER].address
     assert at_once[0] == alone[0]
     assert [each.gather[0] - start - CANARY_OFFSET for each in at_once] == [0, 2 * PAGE, 6 * PAGE]
-    for mine, at_home in zip(at_once, alone):  # noqa: B905
+    for mine, at_home in zip(at_once, alone):
         shift = mine.gather[0] - at_home.gather[0]
         assert shift % PAGE == 0
         assert mine.gather == tuple(address + shift for address in at_home.gather)

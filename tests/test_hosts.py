@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """One run on two hosts over ssh: two network namespaces with an sshd, a host name and a providers file of their own."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Checks share links and memory, and yet no verdict depends on what ran before."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.suite import run_suite

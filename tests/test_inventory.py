@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Devices matched with providers.yaml, on devices made up here and on the reference device."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Judging scenarios: what is tried again, what is waited for, and who is blamed."""
 
+from __future__ import annotations
+
 import errno
 import re
 import resource

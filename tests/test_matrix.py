@@ -123,7 +123,7 @@ def test_every_triple_that_fits_and_can_be_completed_is_there(able: Capabilities
     have = {triple(row, three) for row in (*rows(able), *deep(able))}
     for values in product(*(names[name] for name in three)):
         if values not in have:
-            assert not completable(dict(zip(three, values, strict=True)), names, fits), values
+            assert not completable(dict(zip(three, values)), names, fits), values
 
 
 def test_a_triple_is_missing_where_pairs_alone_are_asked_for() -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Judging an outcome: each difference is found, named and put under the right aspect."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest

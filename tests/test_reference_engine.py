@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The engine of the reference device by itself: plain Python, on memory that is a bytearray."""
 
+from __future__ import annotations
+
 import errno
 from collections.abc import Iterator
 

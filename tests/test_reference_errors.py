@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What goes wrong on the reference device goes wrong as IBTA says: status on both sides, states, flushes, waiting."""
 
+from __future__ import annotations
+
 import errno
 from typing import Any
 

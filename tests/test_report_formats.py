@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """JUnit XML, KTAP and the HTML page of made-up results."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -111,6 +111,20 @@ def test_taint_is_told_in_numbers_and_letters(value: int, words: str) -> None:
     assert provenance.taint_in_words(value) == words
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('NAME="AlmaLinux"\nPRETTY_NAME="AlmaLinux 9.4 (Seafoam Ocelot)"\n', "AlmaLinux 9.4 (Seafoam Ocelot)"),
+        ("PRETTY_NAME=Alpine\n", "Alpine"),
+        ("ID=plan9\n", ""),
+    ],
+)
+def test_the_distribution_is_told_by_its_pretty_name(text: str, name: str, tmp_path: Path) -> None:
+    write(tmp_path / "os-release", text)
+    assert provenance.system_name(tmp_path / "os-release") == name
+    assert provenance.system_name(tmp_path / "none") == ""
+
+
 def test_libraries_are_those_that_are_mapped_links_followed(tmp_path: Path) -> None:
     real = tmp_path / "libmlx5.so.1.24.44.0"
     real.touch()

@@ -191,7 +191,7 @@ def run_jobs() -> None:
 
         [target] = inventory.targets(providers, machine.devices).usable
         bench = Bench(replace(target, timeout=TIMEOUT))
-        for scenario, result in zip(job["scenarios"], results, strict=True):
+        for scenario, result in zip(job["scenarios"], results):
             try:
                 bench.check(Scenario.parse(scenario), *Aspect)
             except Failure as failure:
@@ -239,7 +239,7 @@ def test_without_its_device_a_program_could_not_try(tmp_path: Path) -> None:
 
 def test_on_a_conforming_device_programs_and_suite_find_nothing(tmp_path: Path) -> None:
     results = run_on_reference(SCENARIOS, programs(tmp_path, SCENARIOS))
-    shown = "\n".join(f"{scenario}: {ran}" for scenario, ran in zip(SCENARIOS, results, strict=True))
+    shown = "\n".join(f"{scenario}: {ran}" for scenario, ran in zip(SCENARIOS, results))
     assert [ran.status for ran in results] == [0] * len(SCENARIOS), shown
     assert not any(ran.failure for ran in results), shown
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Memory windows: what a device cannot do with ordinary memory is not held against its null MRs."""
 
+from __future__ import annotations
+
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What the host must have before a guest can be started on it."""
 
+from __future__ import annotations
+
 import os
 import platform
 import shutil

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Finding a kernel image, the folder of its modules, and among these the ones that a soft-RoCE guest needs."""
 
+from __future__ import annotations
+
 import glob
 import re
 import shutil

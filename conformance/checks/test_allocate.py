@@ -132,7 +132,7 @@ def test_they_live_side_by_side_on_several(bench: Bench, apart: Callable[[Bench]
     others = [apart(bench) for _ in range(3)]
     try:
         null_mrs = [_another(other, number) for number, other in enumerate(others, 2)]
-        for other, null_mr in zip((*others, bench), (*null_mrs, bench.null_mr), strict=True):
+        for other, null_mr in zip((*others, bench), (*null_mrs, bench.null_mr)):
             require_working(other, null_mr)
     finally:
         for other in others:

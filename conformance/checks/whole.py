@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Scenarios that no other check runs: all that they show is judged, each thing by the clause that speaks of it."""
 
+from __future__ import annotations
+
 from conformance.checks.tables import clause_about
 from conformance.judging import Bench
 from conformance.outcome import Aspect

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Does a null MR still work, after what a check did?"""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from conformance.checks import tables

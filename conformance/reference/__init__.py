@@ -5,6 +5,8 @@
 it, faults/ for wrong devices and variants.py for other right ones.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from importlib import import_module

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Optional
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -86,7 +86,7 @@ class TargetFacts:
     mtu: int
     """active MTU in bytes"""
     lid: int
-    gid_index: int | None
+    gid_index: Optional[int]
     """null: addressed by LID, or not at all"""
     gid: str
     gid_type: str
@@ -135,7 +135,7 @@ class Circumstances:
     """ISO 8601, UTC"""
     arguments: tuple[str, ...]
     """of pytest"""
-    seed: int | None
+    seed: Optional[int]
     """of the random search"""
     simulated: str
     """why the reference device stood in; empty for real devices"""

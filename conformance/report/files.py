@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Writes the reports of a run, whatever the disk says."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

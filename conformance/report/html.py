@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Self-contained HTML pages: one file, no script, nothing from the network."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,7 +106,7 @@ class Cell:
 
     @property
     def total(self) -> int:
-        return self.counts.total()
+        return sum(self.counts.values())
 
     @property
     def bad(self) -> int:

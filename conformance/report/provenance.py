@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Under which circumstances a verdict was found: host, libraries, devices, suite."""
 
+from __future__ import annotations
+
 import os
 import platform
 import re
 import resource
+import shlex
 import shutil
 import socket
 import subprocess
@@ -80,7 +83,7 @@ def machine(taint_before: str) -> Machine:
     )
     return Machine(
         host=socket.gethostname(),
-        system=_system(),
+        system=system_name(),
         kernel=f"{platform.release()} {platform.machine()}",
         taint_before=taint_before,
         taint_after=taint(),
@@ -91,11 +94,10 @@ def machine(taint_before: str) -> Machine:
     )
 
 
-def _system() -> str:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
-    except OSError:
-        return ""
+def system_name(release: Path = Path("/etc/os-release")) -> str:
+    """PRETTY_NAME of os-release(5), as a shell would read it; empty if there is none."""
+    named = [line for line in _text(release).splitlines() if line.startswith("PRETTY_NAME=")]
+    return "".join(shlex.split(named[-1].partition("=")[2])) if named else ""
 
 
 def libraries(maps: Path = Path("/proc/self/maps")) -> tuple[Library, ...]:

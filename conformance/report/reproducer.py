@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """A stand-alone C program for a scenario: what shows a failure to people who do not have the suite."""
 
+from __future__ import annotations
+
 import math
 import sys
 import textwrap
@@ -177,7 +179,7 @@ def _kind(segment: Segment) -> str:
 def _rows(segments: tuple[Segment, ...], places: tuple[Place, ...]) -> list[_Row]:
     return [
         _Row(_kind(segment), place.region.offset if place.region else 0, segment.length)
-        for segment, place in zip(segments, places, strict=True)
+        for segment, place in zip(segments, places)
     ]
 
 

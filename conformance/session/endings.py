@@ -5,6 +5,8 @@ A verdict is data that the check's report carries. What pytest shows and counts 
 BROKEN an error (which is what pytest makes of a failing set-up), WAIVED an expected failure.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator
 from dataclasses import replace
 

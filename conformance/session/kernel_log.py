@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Attaches what the kernel says to the check that runs."""
 
+from __future__ import annotations
+
 from collections.abc import Generator, Iterable
 from pathlib import Path
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The options that the suite adds to pytest's."""
 
+from __future__ import annotations
+
 import argparse
 import secrets
 from collections.abc import Callable

@@ -5,6 +5,8 @@ Names of user properties (pytest's own --junitxml has them too), and the check's
 report: pytest-xdist sends it to the controller.
 """
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from typing import Any
 

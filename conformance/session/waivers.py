@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The waivers of providers.yaml at work: failures that they cover become WAIVED, and what they came to is gathered."""
 
+from __future__ import annotations
+
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +24,7 @@ STANDINGS = "null_mr_waivers"
 _WAIVERS = pytest.StashKey["Waivers"]()
 
 
-def waivers_of(config: pytest.Config) -> "Waivers":
+def waivers_of(config: pytest.Config) -> Waivers:
     """The waivers of this run."""
     if _WAIVERS not in config.stash:
         config.stash[_WAIVERS] = Waivers(providers_of(config), inventory_of(config).targets)

@@ -5,6 +5,8 @@ xdist replaces a worker process that is gone, and cannot tell why it went. So ea
 (conformance.watch), from which the controller makes the check's FAIL.
 """
 
+from __future__ import annotations
+
 import copy
 import os
 import re

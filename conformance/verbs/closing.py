@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Closing pyverbs objects of a device that may refuse it."""
 
+from __future__ import annotations
+
 import ctypes
 from typing import Any
 

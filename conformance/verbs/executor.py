@@ -195,7 +195,7 @@ class Pending:
         )
         recv_wr = RecvWR(wr_id, scatter) if scenario.operation.consumes_receive else None
         addresses = Addresses(tuple(sge.addr for sge in gather), tuple(sge.addr for sge in scatter))
-        keys = _keys(zip((*layout.gather, *layout.scatter), (*gather, *scatter), strict=True), remote)
+        keys = _keys(zip((*layout.gather, *layout.scatter), (*gather, *scatter)), remote)
         return Flight(job, layout, prediction, start, addresses, send_wr, recv_wr, keys)
 
     def _sges(self, job: Job, places: tuple[Place, ...], side: Side, start: dict[Side, int]) -> tuple[SGE, ...]:

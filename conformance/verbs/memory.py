@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Memory that work requests name: registered arenas, and a stretch of addresses where nothing is."""
 
+from __future__ import annotations
+
 import ctypes
 import mmap
 

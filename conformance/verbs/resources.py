@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What this process holds: C heap, file descriptors, kernel objects of an RDMA device."""
 
+from __future__ import annotations
+
 import gc
 import json
 import os
@@ -42,7 +44,7 @@ def held_back(device: str, work: Callable[[], None], times: int, rounds: int) ->
         gc.collect()
         after = held(device)
         growth.append((after.heap - before.heap, after.fds - before.fds, (after.kernel or 0) - (before.kernel or 0)))
-    heap, fds, kernel = map(median_low, zip(*growth))  # noqa: B905
+    heap, fds, kernel = map(median_low, zip(*growth))
     words = []
     if heap >= times * SMALLEST_LEAK:
         words.append(f"{heap} bytes of C heap ({heap / times:.0f} each)")

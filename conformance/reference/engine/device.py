@@ -84,22 +84,21 @@ class Device(Driver):
         context.events.close()
 
     def destroy(self, context: Context, item: Any) -> None:
-        match item:
-            case AH():
-                self.destroy_ah(item)
-            case MW():
-                self.dealloc_mw(item)
-            case QP():
-                item.opens = 1
-                self.destroy_qp(item)
-            case SRQ():
-                self.destroy_srq(item)
-            case CQ():
-                self.destroy_cq(item)
-            case XRCD():
-                self.close_xrcd(context, item)
-            case MR():
-                self.forget_keys(item)
-            case PD():
-                item.users.clear()  # null MRs of a faulty device
-                self.dealloc_pd(item)
+        if isinstance(item, AH):
+            self.destroy_ah(item)
+        elif isinstance(item, MW):
+            self.dealloc_mw(item)
+        elif isinstance(item, QP):
+            item.opens = 1
+            self.destroy_qp(item)
+        elif isinstance(item, SRQ):
+            self.destroy_srq(item)
+        elif isinstance(item, CQ):
+            self.destroy_cq(item)
+        elif isinstance(item, XRCD):
+            self.close_xrcd(context, item)
+        elif isinstance(item, MR):
+            self.forget_keys(item)
+        elif isinstance(item, PD):
+            item.users.clear()  # null MRs of a faulty device
+            self.dealloc_pd(item)

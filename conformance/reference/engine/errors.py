@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """How the engine says no."""
 
+from __future__ import annotations
+
 import os
 
 

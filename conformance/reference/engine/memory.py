@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The program's memory, and messages on their way from one place in it to another."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, overload
+from typing import Protocol, Union, overload
 
 
 class MemoryFault(Exception):
@@ -20,7 +22,7 @@ class Memory(Protocol):
     def zero(self, address: int, length: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Zeros:
     """This many zero bytes, of which none is stored: a null MR makes very long messages cheap."""
 
@@ -29,12 +31,12 @@ class Zeros:
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, part: slice) -> "Zeros":
+    def __getitem__(self, part: slice) -> Zeros:
         start, stop, _ = part.indices(self.length)
         return Zeros(max(0, stop - start))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gap:
     """This many bytes of which nothing is delivered: what is in memory there stays (the unused GRH area of UD)."""
 
@@ -43,12 +45,12 @@ class Gap:
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, part: slice) -> "Gap":
+    def __getitem__(self, part: slice) -> Gap:
         start, stop, _ = part.indices(self.length)
         return Gap(max(0, stop - start))
 
 
-Piece = bytes | memoryview | Zeros | Gap
+Piece = Union[bytes, memoryview, Zeros, Gap]
 
 
 class Payload:
@@ -99,4 +101,4 @@ def cut(piece: Piece, start: int, stop: int) -> Piece:
 
 
 def as_bytes(piece: Piece) -> bytes:
-    return bytes(piece) if isinstance(piece, bytes | memoryview) else bytes(len(piece))
+    return bytes(piece) if isinstance(piece, (bytes, memoryview)) else bytes(len(piece))

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -25,25 +27,43 @@ class SGE(NamedTuple):
     lkey: int
 
 
+# eventfd(2), which the os module has from Python 3.10 on.
+_libc = ctypes.CDLL(None, use_errno=True)
+_EFD_SEMAPHORE = 1
+_ONE = (1).to_bytes(8, sys.byteorder)
+
+
+def _checked(result: int) -> int:
+    """What a C function returned. Raises OSError if that is -1."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
 class EventQueue:
     """Events that a program waits for, with a file descriptor that is readable while there are any (ibv_get_cq_event,
     ibv_get_async_event)."""
 
     def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
+        self.fd = _checked(_libc.eventfd(0, os.O_CLOEXEC | _EFD_SEMAPHORE))
         self._events: deque[tuple[Any, ...]] = deque()
         self._lock = threading.Lock()
 
     def put(self, *event: Any) -> None:
         with self._lock:
             self._events.append(event)
-            os.eventfd_write(self.fd, 1)
+            os.write(self.fd, _ONE)
 
     def get(self) -> tuple[Any, ...]:
         """The oldest event; waits for one, unless the descriptor is non-blocking: then BlockingIOError."""
-        os.eventfd_read(self.fd)
+        self._take()
         with self._lock:
             return self._events.popleft()
+
+    def _take(self) -> None:
+        """A signal ends the wait with InterruptedError; os.read would go on waiting once its handler has run."""
+        _checked(_libc.read(self.fd, ctypes.create_string_buffer(len(_ONE)), len(_ONE)))
 
     def forget(self, item: object) -> None:
         """Drop the events about an object that is destroyed."""
@@ -52,7 +72,7 @@ class EventQueue:
             dropped = len(self._events) - len(kept)
             self._events = deque(kept)
             for _ in range(dropped):
-                os.eventfd_read(self.fd)
+                self._take()
 
     def close(self) -> None:
         os.close(self.fd)
@@ -124,7 +144,7 @@ class MW:
         return self.addr <= address and address + length <= self.addr + self.length
 
 
-@dataclass(slots=True)
+@dataclass
 class SendWR:
     """A send work request, with what its opcode needs; see ibv_post_send(3)."""
 
@@ -154,13 +174,13 @@ class SendWR:
     """Its number on its queue."""
 
 
-@dataclass(slots=True)
+@dataclass
 class RecvWR:
     wr_id: int
     sges: list[SGE]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class CQE:
     """A completion, as ibv_poll_cq(3) and ibv_create_cq_ex(3) describe it."""
 
@@ -204,14 +224,14 @@ class ReceiveQueue:
 
     max_wr: int
     max_sge: int
-    entries: deque[RecvWR] = field(default_factory=deque)
-    waiting: dict[QP, None] = field(default_factory=dict)
+    entries: deque[RecvWR] = field(init=False, default_factory=deque)
+    waiting: dict[QP, None] = field(init=False, default_factory=dict)
 
 
 @dataclass(eq=False)
 class SRQ(ReceiveQueue):
-    pd: PD = field(kw_only=True)
-    handle: int = field(kw_only=True)
+    pd: PD
+    handle: int
     limit: int = 0
     type: int = abi.SRQT_BASIC
     number: int = 0
@@ -312,7 +332,7 @@ class QP:
         return self.qp_type not in (abi.QPT_UC, abi.QPT_UD)
 
 
-@dataclass(slots=True)
+@dataclass
 class Transfer:
     """Where bytes move: one side of one message. Faults look here to be wrong on one path only.
 
@@ -343,7 +363,7 @@ class Transfer:
         return self.qp.qp_type
 
 
-@dataclass(slots=True)
+@dataclass
 class Segment:
     """One SGE of a transfer: its place in the list and, in bytes, in the message. `length` is what is moved."""
 

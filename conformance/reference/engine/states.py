@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The state machine of queue pairs: which attributes a transition needs and allows (IBTA 10.3.1, 11.2.5.2)."""
 
+from __future__ import annotations
+
 from . import abi
 from .abi import (
     QP_ACCESS_FLAGS,
