@@ -463,6 +463,8 @@ def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
     text = json.dumps(value, default=str, ensure_ascii=False)
+    # JSON leaves line separators (U+2028) and the like as they are.
+    text = "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

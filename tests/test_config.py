@@ -430,6 +430,10 @@ WRONG |= {
         waived("checks: [a], reason: r, ticket: 1, until: never"),
         [f':3: waivers[0].until: found "never"; allowed: {DAY}'],
     ),
+    "text of two lines to some readers": (
+        '"providers\u2028providers"',
+        [':1: found "providers\\u2028providers"; allowed: a mapping with the keys providers, waivers'],
+    ),
     "range that begins with > and is not quoted": (
         "providers: {a: {driver: rxe, null_mr: absent}}\nwaivers:\n- kernel: >=6.12\n",
         [":3: not valid YAML: while scanning a block scalar"],
