@@ -67,6 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append((SCENARIO, str(params["scenario"])))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Import what searches need, which takes long, before any check is watched: it is no provider's time."""
+    if session.config.option.search and any("search" in getattr(item, "fixturenames", ()) for item in session.items):
+        import conformance.search  # noqa: F401
+
+
 def _device(item: pytest.Item) -> str:
     """The name of the device that a check tries; empty for other tests."""
     target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
