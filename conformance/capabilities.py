@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from conformance.inventory import Target
 from conformance.scenarios import TRANSPORT_OPERATIONS, LinkKind, Operation, Queue, Scenario, Transport
 
+TWO_GIB_FOR_ZERO = frozenset({"mlx5"})
+"""Drivers whose hardware reads a segment's length of 0 as 2^31 bytes."""
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -24,6 +27,8 @@ class Capabilities:
     srq: bool
     atomics: bool
     max_msg_sz: int
+    zero_length: bool = True
+    """Is a segment of 0 bytes one of 0 bytes, not of 2^31?"""
 
     @property
     def queues(self) -> tuple[Queue, ...]:
@@ -61,6 +66,8 @@ class Capabilities:
             return f"takes datagrams of {self.mtu} bytes (MTU)"
         if scenario.operation not in self.operations(scenario.transport):
             return "has no atomics (atomic_cap NONE)"
+        if not self.zero_length and any(not segment.length for segment in scenario.segments):
+            return "takes a segment of 0 bytes for one of 2^31"
         return self.lacks_link(scenario.link)
 
 
@@ -75,4 +82,5 @@ def capabilities(target: Target) -> Capabilities:
         srq=limits.srq,
         atomics=limits.atomics,
         max_msg_sz=target.port.max_msg_sz,
+        zero_length=target.device.driver not in TWO_GIB_FOR_ZERO,
     )

@@ -183,7 +183,9 @@ def judge(scenario: Scenario, layout: Plan, prediction: Prediction, outcome: Out
 def _judge_completions(side: Side, expected: Completion | None, outcome: Outcome) -> Iterator[Finding]:
     got = outcome.completions[side]
     if expected is None:
-        if got:
+        if got and got[0].status not in SUCCESS:  # what is not signaled is reported where it fails
+            yield Finding(Aspect.ACCEPTED, f"{side.value}: completed with {got[0]}, expected no completion")
+        elif got:
             yield Finding(Aspect.COMPLETION, f"{side.value}: a completion where none is due: {got[0]}")
         return
     wanted = " or ".join(sorted(expected.statuses))

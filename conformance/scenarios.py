@@ -127,8 +127,8 @@ class Segment:
     address: Address = Address.CANARY
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise ValueError(f"a segment has at least 1 byte, not {self.length}")
+        if self.length < 0:
+            raise ValueError(f"a segment of {self.length} bytes")
         if not self.null and self.address is not Address.CANARY:
             raise ValueError("only a null segment has a free choice of address")
 

@@ -194,7 +194,7 @@ def link_kinds(able: Capabilities) -> list[LinkKind]:
 
 def lengths(able: Capabilities) -> st.SearchStrategy[int]:
     edges = [size for size in sizes(able.mtu) if size <= LONGEST]
-    return st.integers(1, 80) | st.sampled_from(edges) | st.integers(1, LONGEST)
+    return st.integers(0 if able.zero_length else 1, 80) | st.sampled_from(edges) | st.integers(1, LONGEST)
 
 
 def lists(able: Capabilities, most: int, null_share: bool = True) -> st.SearchStrategy[tuple[Segment, ...]]:
@@ -260,7 +260,7 @@ def _cut(segments: tuple[Segment, ...], most: int) -> tuple[Segment, ...]:
     kept: list[Segment] = []
     for segment in segments:
         length = min(segment.length, most - total(tuple(kept)))
-        if length > 0:
+        if length > 0 or not segment.length:
             kept.append(Segment(segment.null, length, segment.address))
     return tuple(kept)
 

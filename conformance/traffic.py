@@ -31,6 +31,7 @@ from conformance.scenarios import (
     Wait,
     mem,
     null,
+    total,
 )
 
 
@@ -252,6 +253,50 @@ def ring(able: Capabilities, transport: Transport) -> Iterator[Batch]:
             yield Batch(tuple(reads), fresh=True)
 
 
+def zero_length(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Segments of 0 bytes, null and ordinary, first, between and last; and messages of 0 bytes."""
+    return _alone(_zero_length(able, transport)) if able.zero_length else iter(())
+
+
+def _zero_length(able: Capabilities, transport: Transport) -> Iterator[Scenario]:
+    apis = cycle(product(_LISTS, Poll))
+    for queue, operation in product(able.queues, able.operations(transport)):
+        if queue is Queue.SRQ and transport is not Transport.XRC and not operation.consumes_receive:
+            continue
+        if operation.is_atomic or (transport is Transport.XRC and queue is Queue.RQ):
+            continue
+        for segments in (*_ZERO_SEGMENTS, *_ZERO_BYTES):
+            ordinary = (mem(total(segments)),)
+            pairs: list[tuple[tuple[Segment, ...], tuple[Segment, ...]]] = [
+                (segments, _receive(transport, ordinary)),
+                (ordinary, _receive(transport, segments)),
+            ]
+            if operation is Operation.RDMA_READ:
+                pairs = [((), segments)]
+            elif operation is Operation.RDMA_WRITE:
+                pairs = [(segments, ())]
+            elif segments in _ZERO_BYTES:  # into room for more, too
+                pairs.append((segments, _receive(transport, (null(8), mem(8)))))
+            for gather, scatter in pairs:
+                each = Scenario(transport, operation, gather, scatter, queue, *next(apis))
+                if each.has_null and able.lacks(each) is None:
+                    yield each
+
+
+_ZERO_SEGMENTS = (
+    (null(0), mem(8)),
+    (mem(8), null(0)),
+    (mem(3), null(0), mem(5)),
+    (null(0), null(8)),
+    (null(8), null(0)),
+    (mem(0), null(8)),
+    (null(8), mem(0)),
+    (null(3), mem(0), null(5)),
+    (mem(0), mem(3), null(5)),
+)
+_ZERO_BYTES = ((null(0),), (mem(0),), (null(0), mem(0)))
+
+
 DIMENSIONS: dict[str, Dimension] = {
     "short": short,
     "inline": inline,
@@ -259,6 +304,7 @@ DIMENSIONS: dict[str, Dimension] = {
     "waiting": waiting,
     "in-flight": in_flight,
     "ring": ring,
+    "zero-length": zero_length,
 }
 """By the names that checks show."""
 

@@ -54,6 +54,7 @@ from tests.work_requests import READ, SEND, SWAP, TOO_LONG, UD, WRITE
             ),
             "rc-send-m8-m4+n1+m16-rq-post_send-poll_cq-unsignaled-inline-solicited-solicited_event",
         ),
+        (replace(SEND, gather=(mem(0),), scatter=(null(0), mem(1))), "rc-send-m0-n0+m1-rq-post_send-poll_cq"),
         (replace(READ, signal=Signal.SIGNALED), "rc-read-remote-n4+m6-rq-post_send-poll_cq-signaled"),
     ],
 )
@@ -67,7 +68,7 @@ def test_an_id_reads_back_as_the_scenario(scenario: Scenario, text: str) -> None
     [
         ("rc-send", "7 fields"),
         ("rc-send-x5-m5-rq-post_send-poll_cq", "starts with n"),
-        ("rc-send-n0-m5-rq-post_send-poll_cq", "at least 1 byte"),
+        ("rc-send-n+m5-m5-rq-post_send-poll_cq", "invalid literal"),
         ("ud-read-remote-n5-rq-post_send-poll_cq", "UD has no RDMA_READ"),
         ("rc-send-remote-n5-rq-post_send-poll_cq", "SEND with gather list"),
         ("rc-write-n5-m5-rq-post_send-poll_cq", "RDMA_WRITE with scatter list"),

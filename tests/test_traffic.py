@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Traffic of each kind has every place of a null segment, and stays within a device's limits."""
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 
 from conformance.capabilities import Capabilities
@@ -162,3 +165,28 @@ def test_lists_of_four_go_over_the_ends_of_a_ring_of_64_byte_blocks(operation: O
                 block += blocks
             assert len(across) == 2
             assert all(len(scenario.segments) > 4 or scenario.has_null for scenario in across)
+
+
+def test_segments_of_no_bytes_are_first_between_and_last_on_each_side() -> None:
+    made = [batch.scenarios[0] for batch in of("zero-length")]
+    for transport in Transport:
+        ours = [scenario for scenario in made if scenario.transport is transport]
+        for lists in ("gather", "scatter"):
+            places = set()
+            for scenario in ours:
+                segments = getattr(scenario, lists)
+                if transport is Transport.UD and lists == "scatter":
+                    segments = segments[1:]
+                for place, segment in enumerate(segments):
+                    if not segment.length:
+                        where = "first" if place == 0 else "last" if place == len(segments) - 1 else "between"
+                        places.add((where, segment.null))
+            assert places == set(product(("first", "between", "last"), (True, False)))
+        assert any(scenario.length == 0 for scenario in ours)
+
+
+def test_where_no_bytes_are_two_gib_no_segment_has_none() -> None:
+    able = replace(FULL, zero_length=False)
+    assert of("zero-length", able) == []
+    scenario = of("zero-length")[0].scenarios[0]
+    assert able.lacks(scenario) == "takes a segment of 0 bytes for one of 2^31"

@@ -420,5 +420,5 @@ def _outside(segment: Segment) -> int:
     if segment.address is Address.ZERO:
         return 0
     if segment.address is Address.TOP:
-        return 2**64 - segment.length
+        return -segment.length % 2**64
     return _unmapped.address(segment.length)

@@ -382,3 +382,62 @@ class SrqTopInListsRefused(Fault):
         if mr.null and write and transfer.srq is not None and segment.index > 1 and segment.addr >> 63:
             raise WorkError(abi.WC_LOC_PROT_ERR, "an address beyond the last")
         return mr
+
+
+# No bytes
+
+
+class ZeroLengthIsTwoGib(Fault):
+    """A null segment of 0 bytes is one of 2^31: it swallows all that comes, and what is behind it gets nothing."""
+
+    clause = "discard/mixed-scatter"
+    touches = ("read/mixed-gather",)
+
+    def scatter(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
+        at = next((at for at, sge in enumerate(sges) if not sge.length and self.names_null_mr(sge)), None)
+        if at is not None:
+            sges = sges[:at]
+            room = sum(sge.length for sge in sges)
+            payload = Payload(*payload.part(0, min(room, payload.length)))
+        super().scatter(transfer, sges, payload)
+
+
+class ZeroLengthEndsTheList(Fault):
+    """A null segment of 0 bytes ends a gather list: what is behind it is sent as zeros."""
+
+    clause = "read/mixed-gather"
+    touches = ("discard/mixed-scatter",)
+
+    def gather(self, transfer: Transfer, sges: list[SGE]) -> Payload:
+        at = next((at for at, sge in enumerate(sges) if not sge.length and self.names_null_mr(sge)), len(sges))
+        payload = super().gather(transfer, sges[:at])
+        rest = sum(sge.length for sge in sges[at:])
+        if rest:
+            payload.append(Zeros(rest))
+        return payload
+
+
+class EmptyMessageZeroed(Fault):
+    """A message of 0 bytes that comes to a null segment zeroes the 8 bytes at its address."""
+
+    clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
+
+    def scatter(self, transfer: Transfer, sges: list[SGE], payload: Payload) -> None:
+        super().scatter(transfer, sges, payload)
+        if not transfer.wr.inline and sum(sge.length for sge in transfer.wr.sges) == 0:
+            for sge in sges:
+                if sge.length and self.names_null_mr(sge):
+                    self.leak(Segment(sge.addr, 8, sge.lkey, 0, 0), Payload(Zeros(8)))
+
+
+class EmptyMessageCounted(Fault):
+    """The completion of a message of 0 bytes that comes to a null segment counts the segment."""
+
+    clause = "discard/completion"
+
+    def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:
+        recv = transfer.recv
+        if recv is not None and not transfer.length and any(map(self.names_null_mr, recv.sges)):
+            transfer.length = sum(sge.length for sge in recv.sges)
+        super().complete_receive(transfer, status, src_qp)
