@@ -28,7 +28,7 @@ from conformance.reference.engine.objects import Context, Segment
 from conformance.reference.faults.discard import LeaksToAddress
 from conformance.report import reproducer
 from conformance.report.file_names import LONGEST_PART
-from conformance.scenarios import Address, Operation, Poll, Post, Queue, Scenario, Transport
+from conformance.scenarios import Address, Operation, Poll, Post, Queue, Scenario, Signal, Transport, Wait
 from conformance.verbs.machine import open_machine
 from conformance.verdicts import Failure
 
@@ -219,12 +219,13 @@ def _call_main(path: str) -> dict[str, Any]:
         return {"status": status, "output": output.read().decode(), "failure": ""}
 
 
-@pytest.mark.parametrize("dimension", [Transport, Operation, Queue, Post, Poll, Address])
+@pytest.mark.parametrize("dimension", [Transport, Operation, Queue, Post, Poll, Address, Signal, Wait])
 def test_every_value_of_every_dimension_is_among_the_scenarios(dimension: type[Enum]) -> None:
     scenarios = [Scenario.parse(text) for text in SCENARIOS]
     used: set[Any] = {segment.address for scenario in scenarios for segment in scenario.segments}
     for scenario in scenarios:
         used |= {scenario.transport, scenario.operation, scenario.queue, scenario.post, scenario.poll}
+        used |= {scenario.signal, scenario.wait}
     assert used >= set(dimension)
 
 
