@@ -37,6 +37,8 @@ class Completion:
 
 
 SUCCESS = frozenset({"IBV_WC_SUCCESS"})
+FLUSHED = frozenset({"IBV_WC_WR_FLUSH_ERR"})
+"""IBTA 10.3.1.7: what is posted to a queue pair in error, or was when it came to be."""
 # IBTA 9.7.5.2.8 and 10.10.3.2: the responder has a local length error, the requester an invalid request. Linux's
 # soft-RoCE takes the list for malformed: a local and a remote operational error.
 TOO_LONG_AT_RESPONDER = frozenset({"IBV_WC_LOC_LEN_ERR", "IBV_WC_LOC_QP_OP_ERR"})

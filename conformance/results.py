@@ -28,7 +28,8 @@ class Result:
     text: str
     """the failure, the reason of a skip, or what was observed"""
     scenario: str = ""
-    """the work request's id, which conformance.scenarios.Scenario.parse reads; empty for checks that have none"""
+    """id of the work request or of the sequence of steps, which conformance.sequences.parse reads; empty for checks
+    that have none"""
     seconds: float = 0.0
     """how long the check took, without set-up and clean-up"""
     reproducer: str = ""

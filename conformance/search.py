@@ -122,7 +122,7 @@ class Search:
 
         One that proves to be ends this process. The one in its place, which knows it then, comes here again.
         """
-        assert deadly.scenario is not None
+        assert isinstance(deadly.scenario, Scenario)
         found = deadly
         for variant in simpler(deadly.scenario, bench.able):
             try:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from conformance.outcome import Aspect
 from conformance.scenarios import Scenario
+from conformance.sequences import Sequence
 
 
 class Verdict(Enum):
@@ -36,14 +37,15 @@ def worse_of(*verdicts: Verdict) -> Verdict:
 class Failure(AssertionError):
     """The device breaks a clause: FAIL. The text is the whole proof.
 
-    `scenario` is the work request that was run, if it was one; `shown_by_scenario`: alone it shows the failure again.
-    `aspects`: what it shows something about. `clause`: the one that is broken, where it is not that of the check.
+    `scenario` is the work request or the sequence that was run, if it was one; `shown_by_scenario`: alone it shows the
+    failure again. `aspects`: what it shows something about. `clause`: the one that is broken, where it is not that of
+    the check.
     """
 
     def __init__(
         self,
         text: str,
-        scenario: Scenario | None = None,
+        scenario: Scenario | Sequence | None = None,
         shown_by_scenario: bool = True,
         aspects: frozenset[Aspect] = frozenset(),
     ) -> None:
@@ -58,7 +60,7 @@ class BrokenError(Exception):
     """The rig does not allow a verdict: BROKEN, which pytest shows as an error. `scenario` is what was run, if anything
     was."""
 
-    def __init__(self, text: str, scenario: Scenario | None = None) -> None:
+    def __init__(self, text: str, scenario: Scenario | Sequence | None = None) -> None:
         super().__init__(text)
         self.scenario = scenario
 

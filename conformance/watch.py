@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TextIO
 
 from conformance import crash
-from conformance.scenarios import Scenario
+from conformance.sequences import parse
 from conformance.verdicts import Failure
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a process is about to do. `scenario` is an id, empty outside of scenarios.
+    """What a process is about to do. `scenario` is the id of a scenario or of a sequence, empty outside of these.
 
     `search`: the check searches, and can go on from a scenario that ended its process.
     """
@@ -121,22 +121,24 @@ class Watch:
 
     journal: Journal | None = None
     deadly: dict[tuple[str, str], str] = field(default_factory=dict)
-    """how scenarios ended a process of this run before, in words, by target and scenario"""
+    """how scenarios and sequences ended a process of this run before, in words, by target and id"""
     step: Step = field(default_factory=Step)
     _enabled: bool = True
     _seconds: float = 0
 
     @contextmanager
     def over(self, seconds: float, scenario: str = "") -> Iterator[None]:
-        """End the process if what is inside takes longer than `seconds`. An outer watch starts anew afterwards.
+        """End the process if what is inside takes longer than `seconds`. An outer watch starts anew afterwards, and
+        what that names is what is run: a sequence, and not one of its scenarios.
 
-        Raises DeadlyError for a scenario that ended a process before.
+        Raises DeadlyError for what ended a process before.
         """
-        if death := self.deadly.get((self.step.target, scenario)):
+        named = self.step.scenario or scenario
+        if death := self.deadly.get((self.step.target, named)):
             text = f"{death}\nIt ended a process before, and was not run again."
-            raise DeadlyError(text, Scenario.parse(scenario))
+            raise DeadlyError(text, parse(named))
         outer = self.step, self._seconds
-        self._begin(replace(self.step, scenario=scenario), seconds)
+        self._begin(replace(self.step, scenario=named), seconds)
         try:
             yield
         finally:

@@ -5,8 +5,9 @@ import ctypes
 import signal
 
 from conformance.reference.engine.device import Device
-from conformance.reference.engine.memory import Piece
+from conformance.reference.engine.memory import Payload, Piece
 from conformance.reference.engine.objects import PD, Context, Segment, Transfer
+from conformance.reference.faults.history import Resets
 
 
 class FirstDies(Device):
@@ -24,3 +25,12 @@ class DiesInLibc(Device):
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
         ctypes.memset(8, 0, 64)
         return super().read_null(transfer, segment)
+
+
+class DiesAfterReset(Resets):
+    """What is received into a null MR by a queue pair that was reset and connected again is a segmentation fault."""
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if transfer.qp in self.used_before:
+            signal.raise_signal(signal.SIGSEGV)
+        super().write_null(transfer, segment, payload)

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conformance.clauses import BY_ID, CLAUSES, Clause, Level
 from conformance.reference.faults import FAULTS, Fault
@@ -179,6 +179,28 @@ SEARCHES: dict[str, tuple[str, ...]] = {
     "test_no_work_request_can_be_found_that_completes_otherwise": ("byte-len-without-null",),
 }
 """The same for the checks that search at random, which need more examples than a run of all checks can afford."""
+SEQUENCES: dict[str, tuple[str, ...]] = {
+    "test_no_sequence_can_be_found_after_which_its_lkey_is_refused": ("lkey-refused-after-reset",),
+    "test_no_sequence_can_be_found_after_which_there_is_no_more": ("alloc-fails-beside-an-error",),
+    "test_no_sequence_can_be_found_after_which_it_reads_as_something_else": ("reads-garbage-after-reset",),
+    "test_no_sequence_can_be_found_after_which_memory_is_written": ("leaks-once-memory-is-registered",),
+    "test_no_sequence_can_be_found_after_which_a_list_is_filled_wrong": ("scatter-stops-after-reset",),
+    "test_no_sequence_can_be_found_after_which_it_completes_otherwise": ("no-byte-len-after-reset",),
+    "test_no_sequence_can_be_found_after_which_rereg_succeeds": ("rereg-accepted-after-use",),
+    "test_no_sequence_can_be_found_in_which_rereg_does_harm": ("rereg-twice-breaks",),
+    "test_no_sequence_can_be_found_after_which_a_bind_succeeds": ("bind-accepted-the-second-time",),
+    "test_no_sequence_can_be_found_in_which_a_bind_does_harm": ("bind-spoils-waiting-receives",),
+    "test_no_sequence_can_be_found_after_which_it_cannot_be_freed": ("dereg-busy-after-flush",),
+    "test_no_sequence_can_be_found_in_which_freeing_one_harms_another": (
+        "dereg-spoils-waiting-receives",
+        "second-use-of-an-lkey-leaks",
+    ),
+    "test_no_sequence_can_be_found_after_which_the_pd_is_held": ("holds-pd-after-an-error",),
+}
+"""The same for the checks that try sequences of steps, whose faults no other check sees."""
+NEED_A_HISTORY = frozenset(name for faults in SEQUENCES.values() for name in faults)
+ENOUGH_SEQUENCES = 300
+"""With --search-seed=1, to find each of these."""
 ONLY_A_KERNEL = "test_a_process_that_dies_with_them_leaves_nothing"
 """The check that no fault can fail: the reference device has no kernel that could keep a dead process's MRs."""
 FATAL_SCENARIOS = (
@@ -193,14 +215,17 @@ JUDGED = tuple(clause.id for clause in CLAUSES if clause.level is not Level.OBSE
 
 @dataclass(frozen=True)
 class Selection:
-    """Which checks to run: every `thin`-th scenario, and how many examples each random search tries (0: none)."""
+    """Which checks to run: every `thin`-th scenario, how many examples each random search tries, and how many sequences
+    (0: none).
+    """
 
     thin: int
     search: int
+    sequences: int
 
 
-WHOLE = Selection(thin=1, search=40)
-QUICK = Selection(thin=12, search=0)
+WHOLE = Selection(thin=1, search=40, sequences=60)
+QUICK = Selection(thin=12, search=0, sequences=0)
 PROCESSES = 2
 LINE_LENGTH = 120
 """Columns, as pyproject.toml has it."""
@@ -226,6 +251,8 @@ def run_fault(name: str, selection: Selection) -> SuiteRun:
         options += ["-n1", *(f"--scenario={scenario}" for scenario in FATAL_SCENARIOS)]
     else:
         noticing = (check for check, faults in CHECKS.items() if name in faults)
+        if name in NEED_A_HISTORY:
+            selection = replace(selection, sequences=ENOUGH_SEQUENCES)
         options += [*(f"--whole={which}" for which in (fault.clause, *noticing)), *_selected(selection)]
     if fault.clause == SLOW:  # it is a SHOULD clause, which fails in no other run
         options.append("--conformance-strict")
@@ -241,13 +268,13 @@ def run_unsound(name: str, *more: str) -> SuiteRun:
     options = (
         "--providers=tests/kill_matrix_faults.yaml",
         f"--reference-fault=tests.unsound:{name}",
-        *_selected(Selection(thin=64, search=0)),
+        *_selected(Selection(thin=64, search=0, sequences=0)),
     )
     return run_suite(*OPTIONS, *options, *more)
 
 
 def _selected(selection: Selection) -> tuple[str, ...]:
-    return f"--thin={selection.thin}", f"--search={selection.search}"
+    return f"--thin={selection.thin}", f"--search={selection.search}", f"--sequences={selection.sequences}"
 
 
 def fault_problems(name: str, run: SuiteRun) -> Iterator[str]:
@@ -255,8 +282,11 @@ def fault_problems(name: str, run: SuiteRun) -> Iterator[str]:
     fault = FAULTS[name]
     if fault.clause not in run.clauses("FAIL"):
         yield f"{name} survives: no check of {fault.clause} fails\n{run.output}"
-    for check in sorted({check for check, faults in CHECKS.items() if name in faults} - failing_checks(run)):
+    wanted = {check for check, faults in (CHECKS | SEQUENCES).items() if name in faults}
+    for check in sorted(wanted - failing_checks(run)):
         yield f"{name} is not noticed by {check}"
+    if name in NEED_A_HISTORY and (others := sorted(failing_checks(run) - SEQUENCES.keys())):
+        yield f"{name} is seen without any history, by {', '.join(others)}"
     declared = {fault.clause, *fault.touches}
     if undeclared := [case for case in run.cases if case.verdict == "FAIL" and case.clause not in declared]:
         yield (
@@ -326,7 +356,7 @@ def document() -> str:
         "either: it *touches* that, whose checks may fail too. No other check fails.\n\n"
         + "".join(_section(BY_ID[clause]) for clause in JUDGED)
         + "## What each check is proven by\n\n"
-        + "".join(f"- `{check}`: {', '.join(faults)}\n" for check, faults in (CHECKS | SEARCHES).items())
+        + "".join(f"- `{check}`: {', '.join(faults)}\n" for check, faults in (CHECKS | SEARCHES | SEQUENCES).items())
         + f"- `{ONLY_A_KERNEL}`: only a kernel that keeps the MRs of a dead process\n"
         + "\n## Conforming variants\n\n"
         + "".join(f"- `{name}`: {_words(variant)}\n" for name, variant in VARIANTS.items())

@@ -189,7 +189,7 @@ def run_jobs() -> None:
     job = json.load(sys.stdin)
     providers = config.load(ROOT / "providers.yaml")
     machine = open_machine(providers, reference=True, simulate=1, faults=tuple(job["faults"]), variant=job["variant"])
-    results = [_call_main(path) for path in job["programs"]]
+    results = [call_main(path) for path in job["programs"]]
     if job["ask_suite"]:
         from conformance.judging import Bench
 
@@ -204,7 +204,7 @@ def run_jobs() -> None:
     json.dump(results, sys.stdout)
 
 
-def _call_main(path: str) -> dict[str, Any]:
+def call_main(path: str) -> dict[str, Any]:
     """Call a program's main() in a child process."""
     with tempfile.TemporaryFile() as output:
         child = os.fork()

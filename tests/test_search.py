@@ -65,7 +65,9 @@ def test_the_same_seed_finds_the_same() -> None:
 
 def test_the_header_says_how_to_repeat_the_search() -> None:
     run = run_suite("--reference", "--search=20", "-k", "found")
-    seed = re.search(r"^random search: \d+ scenarios each, --search-seed=(\d+)$", run.output, re.MULTILINE)
+    seed = re.search(
+        r"^random search: \d+ scenarios each, \d+ sequences, --search-seed=(\d+)$", run.output, re.MULTILINE
+    )
     assert seed
     assert run.status == 0
 

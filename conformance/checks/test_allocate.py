@@ -238,3 +238,13 @@ def _free(bench: Bench) -> None:
     error = bench.dealloc_pd()
     if error:
         raise Failure(f"{bench.where}\n=> ibv_dealloc_pd after failed allocations: {error}")
+
+
+@pytest.mark.clause("allocate/lkey-valid")
+def test_no_sequence_can_be_found_after_which_its_lkey_is_refused(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("allocate/coexist")
+def test_no_sequence_can_be_found_after_which_there_is_no_more(try_sequences: Callable[[], None]) -> None:
+    try_sequences()

@@ -132,3 +132,18 @@ def test_traffic_completes_as_on_ordinary_memory(check_sweep: CheckSweep) -> Non
 @tables.in_traffic(tables.waits_for_event)
 def test_the_completion_channel_is_told_as_on_ordinary_memory(check_sweep: CheckSweep) -> None:
     check_sweep(Aspect.EVENT)
+
+
+@pytest.mark.clause("discard/leaves-memory")
+def test_no_sequence_can_be_found_after_which_memory_is_written(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("discard/mixed-scatter")
+def test_no_sequence_can_be_found_after_which_a_list_is_filled_wrong(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("discard/completion")
+def test_no_sequence_can_be_found_after_which_it_completes_otherwise(try_sequences: Callable[[], None]) -> None:
+    try_sequences()

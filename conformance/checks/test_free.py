@@ -2,6 +2,7 @@
 """ibv_dereg_mr frees a null MR, and nothing else."""
 
 import random
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -160,3 +161,18 @@ def test_the_pd_can_be_deallocated_once_they_are_freed(bench: Bench) -> None:
             bench.fail(f"ibv_dealloc_pd after 8 null MRs on it were freed: {error}")
     finally:
         sibling.close()
+
+
+@pytest.mark.clause("free/succeeds")
+def test_no_sequence_can_be_found_after_which_it_cannot_be_freed(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("free/leaves-others")
+def test_no_sequence_can_be_found_in_which_freeing_one_harms_another(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("free/releases-pd")
+def test_no_sequence_can_be_found_after_which_the_pd_is_held(try_sequences: Callable[[], None]) -> None:
+    try_sequences()

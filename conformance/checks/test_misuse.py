@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """ibv_rereg_mr and ibv_bind_mw on a null MR are invalid."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -100,3 +100,23 @@ def test_no_peer_reaches_anything_by_the_window(bench: Bench, mw_type: int, leng
 def test_the_null_mr_works_after_a_refused_bind(bench: Bench, mw_type: int) -> None:
     with windows.bound(bench, mw_type, 4096) as window:
         require_working(bench, window.null_mr)
+
+
+@pytest.mark.clause("misuse/rereg-refused")
+def test_no_sequence_can_be_found_after_which_rereg_succeeds(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("misuse/rereg-harmless")
+def test_no_sequence_can_be_found_in_which_rereg_does_harm(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("misuse/bind-refused")
+def test_no_sequence_can_be_found_after_which_a_bind_succeeds(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
+@pytest.mark.clause("misuse/bind-harmless")
+def test_no_sequence_can_be_found_in_which_a_bind_does_harm(try_sequences: Callable[[], None]) -> None:
+    try_sequences()

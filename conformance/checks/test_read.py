@@ -63,3 +63,8 @@ def test_what_it_received_does_not_come_back(bench: Bench, scenario: Scenario) -
     check_whole(bench, tables.write_by_receive(scenario))
     bench.exchange_arenas()
     check_whole(bench, scenario, *tables.ARRIVED)
+
+
+@pytest.mark.clause("read/zeros")
+def test_no_sequence_can_be_found_after_which_it_reads_as_something_else(try_sequences: Callable[[], None]) -> None:
+    try_sequences()

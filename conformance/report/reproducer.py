@@ -45,10 +45,10 @@ _POSTED_BY = {
     Post.WR_SET_SGE_LIST: "ibv_wr_* with ibv_wr_set_sge_list",
 }
 _POLLED_BY = {Poll.POLL_CQ: "ibv_poll_cq", Poll.CQ_EX: "ibv_start_poll on a CQ-ex"}
-_WR_NAMES = {Operation.CMP_AND_SWP: "ATOMIC_CMP_AND_SWP", Operation.FETCH_AND_ADD: "ATOMIC_FETCH_AND_ADD"}
+WR_NAMES = {Operation.CMP_AND_SWP: "ATOMIC_CMP_AND_SWP", Operation.FETCH_AND_ADD: "ATOMIC_FETCH_AND_ADD"}
 """Operations that enum ibv_wr_opcode calls otherwise."""
 
-_ENVIRONMENT = jinja2.Environment(
+TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "program"),
     undefined=jinja2.StrictUndefined,
     autoescape=False,  # C, not HTML
@@ -103,15 +103,15 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
     lists = [("gather", "requester")] if scenario.gather else []
     lists += [("scatter", side)] if scenario.scatter else []
     due = predict(scenario, plan(scenario), sys.byteorder)
-    opcode = _WR_NAMES.get(scenario.operation, scenario.operation.name)
+    opcode = WR_NAMES.get(scenario.operation, scenario.operation.name)
     unmapped = [segment.length for segment in scenario.segments if segment.address is Address.UNMAPPED]
-    return _ENVIRONMENT.get_template("main.c.j2").render(
+    return TEMPLATES.get_template("main.c.j2").render(
         scenario=scenario,
         header=list(_header(scenario, where, clause, finding)),
         due=due,
         notified=Side.RESPONDER in due.notified,
         inline_length=INLINE_LENGTH,
-        kinds={_kind(segment) for segment in scenario.segments},
+        kinds={kind_of(segment) for segment in scenario.segments},
         gather=_rows(scenario.gather, layout.gather),
         scatter=_rows(scenario.scatter, layout.scatter),
         remote=layout.remote,
@@ -125,11 +125,11 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
         few_sges=max(len(scenario.gather), len(scenario.scatter)) <= 4,
         wr_opcode=f"IBV_WR_{opcode}",
         send_ops_flag=f"IBV_QP_EX_WITH_{opcode}",
-        device=_string(where.device),
+        device=c_string(where.device),
         port=where.port,
         gid_index=where.gid_index or 0,
         timeout=float(where.timeout),
-        environment=[(_string(variable), _string(value)) for variable, value in where.environment],
+        environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
     )
 
 
@@ -172,13 +172,13 @@ def _with_memory_for_all(scenario: Scenario) -> Scenario:
     return replace(scenario, gather=at_canary(scenario.gather), scatter=at_canary(scenario.scatter))
 
 
-def _kind(segment: Segment) -> str:
+def kind_of(segment: Segment) -> str:
     return f"NULL_AT_{segment.address.name}" if segment.null else "MEMORY"
 
 
 def _rows(segments: tuple[Segment, ...], places: tuple[Place, ...]) -> list[_Row]:
     return [
-        _Row(_kind(segment), place.region.offset if place.region else 0, segment.length)
+        _Row(kind_of(segment), place.region.offset if place.region else 0, segment.length)
         for segment, place in zip(segments, places)
     ]
 
@@ -188,31 +188,37 @@ def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-def _string(text: str) -> str:
+def c_string(text: str) -> str:
     """A C string literal; as octal what C, or a compiler with trigraphs, would read as something else."""
     plain = (chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in text.encode())
     return f'"{"".join(plain)}"'
 
 
 def _header(scenario: Scenario, where: Where, clause: str, finding: str) -> Iterator[str]:
-    """The lines of the program's first comment."""
-    paragraphs = [_subject(scenario)]
+    about = (_subject(scenario), _procedure(scenario, clause), f"Scenario: {scenario}")
+    return header(*about, file_name(scenario, where), where, clause, finding)
+
+
+def header(
+    subject: str, procedure: str, last: str, file: str, where: Where, clause: str, finding: str
+) -> Iterator[str]:
+    """The lines of a program's first comment."""
+    paragraphs = [subject]
     if clause:
         paragraphs.append(f"{clause}: {BY_ID[clause].requirement} ({BY_ID[clause].source}).")
     if finding:
         by = "LID, port {0.port}" if where.gid_index is None else "port {0.port}, GID index {0.gid_index}"
         settings = f", with {_settings(where)}" if where.environment else ""
         paragraphs.append(f"Found on {where.device}, {by.format(where)}{settings}:\n{finding}")
-    paragraphs.append(_procedure(scenario, clause))
+    paragraphs.append(procedure)
     if where.environment:
         paragraphs.append(f"It sets {_settings(where)}, except what is set already.")
-    file = file_name(scenario, where)
     paragraphs.append(
         f"cc -Wall -o reproducer '{file}' -libverbs\n./reproducer [device [port [gid-index]]]\n"
         "Exit status: 0 conforming, 1 not conforming, 2 could not try. A provider that crashes or hangs ends it by a"
         " signal."
     )
-    paragraphs.append(f"Scenario: {scenario}")
+    paragraphs.append(last)
     for index, paragraph in enumerate(paragraphs):
         if index:
             yield ""

@@ -16,7 +16,8 @@ from conformance.clauses import BY_ID, Level
 from conformance.kernel_log import Saying
 from conformance.outcome import describe
 from conformance.results import Result
-from conformance.scenarios import Scenario, plan
+from conformance.scenarios import plan
+from conformance.sequences import Sequence, parse
 from conformance.session.properties import (
     CLAUSE,
     KERNEL_LOG,
@@ -165,26 +166,28 @@ def die(report: pytest.TestReport, config: pytest.Config, death: Death) -> None:
     report.longrepr = text = f"{in_words(death, config)}\n{_requirement(step.clause)}"
     if step.scenario:
         report.user_properties.append((SCENARIO, step.scenario))
-        leave_reproducer(report, config, Scenario.parse(step.scenario), text)
+        leave_reproducer(report, config, parse(step.scenario), text)
     _end(report, Verdict.FAIL, text)
 
 
 def in_words(death: Death, config: pytest.Config) -> str:
-    """A death with its target, and with the scenario that was run, if there was one."""
+    """A death with its target, and with the scenario or the sequence that was run, if there was one."""
     step, stack = death.step, death.stack
     target = next((target for target in inventory_of(config).targets if target.id == step.target), None)
     settings = f", with {target.settings}" if target is not None and target.settings else ""
     lines = [f"{step.target}{f' ({target.device.driver})' if target else ''}{settings}"]
-    if step.scenario:
-        scenario = Scenario.parse(step.scenario)
-        lines.append(describe(scenario, plan(scenario)))
+    traffic = parse(step.scenario) if step.scenario else None
+    if isinstance(traffic, Sequence):
+        lines.append(traffic.in_lines())
+    elif traffic is not None:
+        lines.append(describe(traffic, plan(traffic)))
     lines.append(f"=> {death.ending}{f', at address {stack.address}' if stack.address else ''}")
     if stack.native:
         lines += ["native stack, innermost call first:", *(f"  {line}" for line in stack.native)]
     if stack.python:
         lines += ["Python stack, innermost call first:", *stack.python]
-    if step.scenario:
-        lines.append(f"scenario: {step.scenario}")
+    if traffic is not None:
+        lines.append(f"{'sequence' if isinstance(traffic, Sequence) else 'scenario'}: {traffic}")
     return "\n".join(lines)
 
 

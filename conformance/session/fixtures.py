@@ -15,7 +15,7 @@ from conformance.session.giving_up import given_up_of
 from conformance.session.properties import NOT_MET, OBSERVED, clause_of
 from conformance.session.run import machine_of
 from conformance.session.waivers import waivers_of
-from conformance.verdicts import BrokenError, Failure
+from conformance.verdicts import BrokenError, Failure, LackingError
 
 # pyverbs, and with it conformance.verbs, must not be imported before the reference device is loaded.
 
@@ -127,6 +127,41 @@ def search(request: pytest.FixtureRequest, is_known: Callable[[Scenario], bool],
     if not option.search:
         pytest.skip("--search 0")
     return Search(option.search, option.search_seed, is_known, observe)
+
+
+@pytest.fixture(scope="session")
+def found_by_sequences() -> dict[AnyTarget, Any]:
+    """What the sequences of a target came to: a list of findings, or why there is none. They are run once for all
+    clauses."""
+    return {}
+
+
+@pytest.fixture
+def try_sequences(
+    request: pytest.FixtureRequest, target: AnyTarget, bench: Any, found_by_sequences: dict[AnyTarget, Any]
+) -> Callable[[], None]:
+    """Raises the Failure of a sequence that breaks the check's clause; skips where no sequences are to be tried."""
+    from conformance.sequence_search import SequenceSearch
+
+    option, clause = request.config.option, clause_of(request.node)
+    search = SequenceSearch(option.sequences, option.search_seed, tuple(option.sequence))
+
+    def judge() -> None:
+        if not option.sequences and not option.sequence:
+            pytest.skip("--sequences 0")
+        if target not in found_by_sequences:
+            try:
+                found_by_sequences[target] = search.run(bench)
+            except (BrokenError, LackingError) as reason:
+                found_by_sequences[target] = reason
+        found = found_by_sequences[target]
+        if isinstance(found, Exception):
+            raise found.with_traceback(None)
+        for each in found:
+            if each.clause == clause:
+                raise each.failure.with_traceback(None)
+
+    return judge
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from conformance.scenarios import Scenario
+from conformance.sequences import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
+SEQUENCES = 60
 SEED = "null-mr/search-seed"
 """Key of the last run's seed in pytest's cache."""
 
@@ -56,6 +58,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="random scenarios of each search (%(default)s; 0: none)",
     )
+    group.addoption(
+        "--sequences",
+        type=_number(0),
+        default=SEQUENCES,
+        metavar="N",
+        help="random sequences of steps: null MRs come and go while work requests use them (%(default)s; 0: none)",
+    )
+    group.addoption(
+        "--sequence",
+        action="append",
+        default=[],
+        type=_sequence,
+        metavar="ID",
+        help="run only this sequence of steps (repeatable)",
+    )
     group.addoption("--search-seed", type=int, metavar="SEED", help="repeat the search of this seed")
     group.addoption(
         "--reports", type=Path, metavar="DIR", help="write results.json, junit.xml and report.html into this folder"
@@ -95,6 +112,13 @@ def _scenario(text: str) -> Scenario:
         return Scenario.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"scenario id {text!r}: {error}") from None
+
+
+def _sequence(text: str) -> Sequence:
+    try:
+        return Sequence.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"sequence id {text!r}: {error}") from None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -69,8 +69,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Import what searches need, which takes long, before any check is watched: it is no provider's time."""
-    if session.config.option.search and any("search" in getattr(item, "fixturenames", ()) for item in session.items):
-        import conformance.search  # noqa: F401
+    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if session.config.option.search and "search" in fixtures:
+        import conformance.search
+    if session.config.option.sequences and "try_sequences" in fixtures:
+        import conformance.sequence_search  # noqa: F401
 
 
 def _device(item: pytest.Item) -> str:
@@ -89,12 +92,12 @@ def _danger(item: pytest.Item) -> int:
     sweep = item.callspec.params.get("sweep")  # type: ignore[attr-defined]
     if isinstance(sweep, tables.Sweep):
         return int(sweep.is_dangerous)
-    return 2 if "search" in item.fixturenames else 0  # type: ignore[attr-defined]
+    return 2 if {"search", "try_sequences"} & set(item.fixturenames) else 0  # type: ignore[attr-defined]
 
 
 def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
-    """With --scenario, the checks that run scenarios; with --control, those marked so; never one that stands for an
-    empty selection."""
+    """With --scenario or --sequence, the checks that run such; with --control, those marked so; never one that stands
+    for an empty selection."""
     if clause_of(item) is None:
         return True
     if not isinstance(item.callspec.params["target"], (Target, BrokenTarget)):  # type: ignore[attr-defined]
@@ -104,6 +107,10 @@ def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if not config.option.control and control is not None and control.kwargs.get("only"):
         return False
-    if not config.option.scenario:
+    named = {"scenarios": config.option.scenario, "sequences": config.option.sequence}
+    if not any(named.values()):
         return True
-    return item.get_closest_marker("scenarios") is not None or clause_of(item) == ONLY_IN_TRAFFIC
+    if "try_sequences" in item.fixturenames:  # type: ignore[attr-defined]
+        return bool(named["sequences"])
+    runs_scenarios = item.get_closest_marker("scenarios") is not None or clause_of(item) == ONLY_IN_TRAFFIC
+    return runs_scenarios and bool(named["scenarios"])

@@ -22,7 +22,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     found = inventory_of(config)
     lines = [f"null MR conformance {__version__}, {config.option.providers}", *_notes(config)]
     lines += [f"target {target.id}: {_words(target)}" for target in found.targets]
-    lines.append(f"random search: {config.option.search} scenarios each, --search-seed={config.option.search_seed}")
+    option = config.option
+    tried = f"{option.search} scenarios each, {option.sequences} sequences"
+    lines.append(f"random search: {tried}, --search-seed={option.search_seed}")
     lines += [f"left out {name}: {reason}" for name, reason in found.left_out]
     return lines
 

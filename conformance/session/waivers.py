@@ -142,5 +142,7 @@ def _check(item: pytest.Item) -> tuple[str, str, str] | None:
 
 def _all_collected(config: pytest.Config, items: Iterable[pytest.Item]) -> bool:
     """Was the whole suite collected? Not if the command line names some of it, or takes last time's failures."""
-    narrowed = config.option.scenario or getattr(config.option, "lf", False) or any("::" in arg for arg in config.args)
+    option = config.option
+    named = option.scenario or option.sequence or any("::" in arg for arg in config.args)
+    narrowed = named or getattr(option, "lf", False)
     return not narrowed and {item.path for item in items} >= set(CHECKS.glob("test_*.py"))

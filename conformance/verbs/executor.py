@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from conformance.model import SUCCESS, Completion, Prediction, atomic_operands, predict
+from conformance.model import FLUSHED, SUCCESS, Completion, Prediction, atomic_operands, predict
 from conformance.outcome import Addresses, Outcome, Refusal, Run, WorkCompletion
 from conformance.scenarios import (
     Address,
@@ -224,6 +224,10 @@ class Pending:
         )
 
     def post(self, chain: bool) -> None:
+        self.post_receives(chain)
+        self.post_sends(chain)
+
+    def post_receives(self, chain: bool) -> None:
         requester, responder = self._link.requester, self._link.responder
         if self._link.kind.channel:
             requester.cq.notify()
@@ -236,6 +240,9 @@ class Pending:
             chain,
             lambda group: responder.post_recv(*(flight.recv_wr for flight in group if flight.recv_wr)),
         )
+
+    def post_sends(self, chain: bool) -> None:
+        requester = self._link.requester
         self._post_each(
             [flight for flight in self._flights if not flight.refusal],
             "ibv_post_send" if self._link.kind.post is Post.POST_SEND else "ibv_wr_complete",
@@ -255,6 +262,16 @@ class Pending:
                 for flight in self._flights[self._flights.index(group[0]) :]:
                     flight.refusal = refusal if flight in group else replace(refusal, of_another=True)
                 return
+
+    def expect_flush(self) -> None:
+        """The link is in error: from now on its work requests complete with a flush error, and change nothing."""
+        flushed = Completion(FLUSHED)
+        for flight in self._flights:
+            prediction = flight.prediction
+            responder = flushed if flight.recv_wr else None
+            flight.prediction = replace(
+                prediction, after=prediction.before, unspecified=(), requester=flushed, responder=responder
+            )
 
     def repeat(self, count: int) -> float:
         (flight,) = self._flights

@@ -4,6 +4,7 @@
 from conformance.outcome import WorkCompletion
 from conformance.scenarios import LinkKind, Side
 from conformance.verbs.end import End
+from conformance.verbs.names import e
 from conformance.verbs.queues import QUEUE_DEPTH, Queues
 
 
@@ -32,11 +33,28 @@ class Link:
             self.responder.close()
             raise
         try:
-            self.responder.connect(self.requester.as_peer())
-            self.requester.connect(self.responder.as_peer())
+            self._connect()
         except BaseException:
             self.close()
             raise
+
+    def _connect(self) -> None:
+        self.responder.connect(self.requester.as_peer())
+        self.requester.connect(self.responder.as_peer())
+
+    def end_in_error(self) -> None:
+        """Both queue pairs to the error state, which flushes what is posted. Raises PyverbsRDMAError."""
+        self.responder.move_to(e.IBV_QPS_ERR)
+        self.requester.move_to(e.IBV_QPS_ERR)
+
+    def reset(self) -> None:
+        """Both queue pairs to the reset state, which forgets what is posted, and connected again.
+
+        Raises PyverbsRDMAError.
+        """
+        self.requester.move_to(e.IBV_QPS_RESET)
+        self.responder.move_to(e.IBV_QPS_RESET)
+        self._connect()
 
     def close(self) -> None:
         """Destroy both sides; what a device in error refuses to destroy is left to its context."""

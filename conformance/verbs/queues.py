@@ -215,9 +215,13 @@ class Queues:
         self._peer = peer
         self._making = self._kind.transport.name
         with self._complete_or_closed():
-            if self._kind.transport is Transport.UD:
+            if self._kind.transport is Transport.UD and self._ah is None:
                 self._ah = self._keep(AH(self._pd, attr=self._ah_attr(peer)))
             self.qp.to_rts(self._qp_attr(peer))
+
+    def move_to(self, state: int) -> None:
+        """ibv_modify_qp to a state that needs nothing but its name. Raises PyverbsRDMAError."""
+        self.qp.modify(QPAttr(qp_state=state), e.IBV_QP_STATE)
 
     def _qp_attr(self, peer: Peer) -> QPAttr:
         attr = QPAttr(port_num=self._target.port.number)

@@ -56,6 +56,7 @@ class MrOfLastPd(Fault):
         "misuse/rereg-harmless",
         "misuse/bind-harmless",
         "free/leaves-others",
+        "free/releases-pd",
     )
 
     def alloc_null_mr(self, pd: PD) -> MR:
