@@ -241,6 +241,21 @@ def test_an_option_that_cannot_be_read_is_a_usage_error(option: str, words: str)
     assert run.status == pytest.ExitCode.USAGE_ERROR
 
 
+def test_the_interpreter_ends_well_whatever_a_plugin_keeps_of_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pytest-rerunfailures does: with the exception it keeps frames, and in them null MRs and PDs."""
+    (tmp_path / "keeping.py").write_text(
+        "kept = []\ndef pytest_runtest_makereport(item, call):\n    kept.append((item, call.excinfo))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    lab = providers(tmp_path, "{driver: reference, null_mr: required}")
+    run = run_suite("-p", "keeping", "--reference", "--reference-variant=no-null-mr", lab, "-k", "mr_comes_back")
+    assert run.counts() == {"FAIL": 1}
+    assert "sys.excepthook" not in run.output
+    assert run.status == 1
+
+
 @pytest.mark.parametrize("there", [True, False], ids=["there", "not there"])
 @pytest.mark.parametrize("inside", [True, False], ids=["in the checkout", "elsewhere"])
 def test_options_with_paths_may_be_written_with_a_space(inside: bool, there: bool, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ BROKEN an error (which is what pytest makes of a failing set-up), WAIVED an expe
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -41,8 +43,13 @@ from conformance.watch import Death
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Nothing is left of an earlier time, where a check is run again (pytest-rerunfailures)."""
-    if clause_of(item) is not None:
-        item.user_properties[:] = [each for each in item.user_properties if each[0] in (CLAUSE, TARGET, SCENARIO)]
+    clause = clause_of(item)
+    if clause is not None:
+        item.user_properties[:] = [
+            (name, clause if name == CLAUSE else value)
+            for name, value in item.user_properties
+            if name in (CLAUSE, TARGET, SCENARIO)
+        ]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -104,7 +111,26 @@ def pytest_runtest_makereport(
     verdict = _verdict(report, clause, error)
     if verdict is not None:
         _end(report, verdict, _text(report))
+    if error is not None and not item.config.option.usepdb:
+        _let_go(error)
     return report
+
+
+def _let_go(error: BaseException) -> None:
+    """Empty the frames that an exception keeps: pytest and its plugins hold it until the interpreter ends, which would
+    crash while it frees what pyverbs made.
+    """
+    left, done = [error], set()
+    while left:
+        each = left.pop()
+        if id(each) in done:
+            continue
+        done.add(id(each))
+        left += filter(None, (each.__cause__, each.__context__))
+        for frame, _ in traceback.walk_tb(each.__traceback__):
+            with suppress(RuntimeError):  # it is running
+                frame.clear()
+                frame.f_locals  # noqa: B018  # a copy that was made when pytest asked is made anew, and is empty then
 
 
 def _requirement(clause: str) -> str:
