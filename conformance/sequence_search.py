@@ -80,6 +80,8 @@ def clause_of(sequence: Sequence, wrong: Wrong) -> str:
         return "misuse/bind-harmless"
     if sequence.has(Verb.FREE) or wrong.run is None:
         return "free/leaves-others"
+    if sum(step.verb is Verb.CONNECT for step in sequence.steps) > 1:
+        return "allocate/many-queue-pairs"
     aspect = wrong.run.findings[0].aspect
     if aspect is Aspect.ACCEPTED:
         return "allocate/lkey-valid"

@@ -181,6 +181,7 @@ SEARCHES: dict[str, tuple[str, ...]] = {
 """The same for the checks that search at random, which need more examples than a run of all checks can afford."""
 SEQUENCES: dict[str, tuple[str, ...]] = {
     "test_no_sequence_can_be_found_after_which_its_lkey_is_refused": ("lkey-refused-after-reset",),
+    "test_no_sequence_can_be_found_in_which_queue_pairs_disturb_each_other": ("reset-spoils-others",),
     "test_no_sequence_can_be_found_after_which_there_is_no_more": ("alloc-fails-beside-an-error",),
     "test_no_sequence_can_be_found_after_which_it_reads_as_something_else": ("reads-garbage-after-reset",),
     "test_no_sequence_can_be_found_after_which_memory_is_written": ("leaks-once-memory-is-registered",),

@@ -39,6 +39,11 @@ WRONG = (
         "responder's scatter list of rc-send-n64-m64",
     ),
     ("no-byte-len-after-reset", f"{START},reset:q0,{ONCE}", "byte_len 0 of rc-send"),
+    (
+        "reset-spoils-others",
+        f"{START},connect:q1:p0:uc-{SRQ},reset:q1,recv:q0:n0:{FROM},send:q0,wait:q0",
+        "responder's scatter list of rc-send-n64-m64",
+    ),
     ("alloc-fails-beside-an-error", f"{START},error:q0,alloc:n1:p0", "ibv_alloc_null_mr returned NULL, errno 12"),
     (
         "leaks-once-memory-is-registered",

@@ -47,7 +47,7 @@ def test_a_process_that_dies_in_a_sequence_is_a_failure_with_its_id_and_a_progra
     assert len(failed) == 1, run.output
     assert DEADLY in failed[0].text
     assert "SIGSEGV" in failed[0].text
-    assert [case.verdict for case in run.cases if case not in failed] == 12 * ["SKIPPED"]
+    assert [case.verdict for case in run.cases if case not in failed] == 13 * ["SKIPPED"]
     (program,) = (tmp_path / "reproducers").iterdir()
     assert f"{DEADLY}\n" in program.read_text()
 
@@ -60,5 +60,5 @@ def test_a_sequence_that_is_none_is_refused_with_a_reason() -> None:
 def test_no_sequences_is_skipped_and_said() -> None:
     run = run_suite("--reference", "--sequences=0", "-k", "no_sequence or returns_0")
     skipped = [case for case in run.cases if case.verdict == "SKIPPED"]
-    assert len(skipped) == 13
+    assert len(skipped) == 14
     assert all("--sequences 0" in case.text for case in skipped)

@@ -140,6 +140,7 @@ FROM = f"rc-send-n64-m64-{RC}"
         ("", INTO, Aspect.PAYLOAD, "discard/mixed-scatter"),
         ("", INTO, Aspect.COMPLETION, "discard/completion"),
         ("", FROM, Aspect.PAYLOAD, "read/zeros"),
+        (f",connect:q1:p0:rc-{SRQ}", INTO, Aspect.CANARY, "allocate/many-queue-pairs"),
         (",alloc:n1:p0,free:n1", FROM, Aspect.PAYLOAD, "free/leaves-others"),
         (",bind:n0:1", FROM, Aspect.PAYLOAD, "misuse/bind-harmless"),
         (",rereg:n0:0", FROM, Aspect.PAYLOAD, "misuse/rereg-harmless"),

@@ -245,6 +245,11 @@ def test_no_sequence_can_be_found_after_which_its_lkey_is_refused(try_sequences:
     try_sequences()
 
 
+@pytest.mark.clause("allocate/many-queue-pairs")
+def test_no_sequence_can_be_found_in_which_queue_pairs_disturb_each_other(try_sequences: Callable[[], None]) -> None:
+    try_sequences()
+
+
 @pytest.mark.clause("allocate/coexist")
 def test_no_sequence_can_be_found_after_which_there_is_no_more(try_sequences: Callable[[], None]) -> None:
     try_sequences()

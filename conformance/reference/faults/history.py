@@ -79,6 +79,28 @@ class NoByteLenAfterReset(Resets, Fault):
         super().complete_receive(transfer, status, src_qp)
 
 
+class ResetSpoilsOthers(Fault):
+    """A queue pair that is reset takes the zeros along: the others of its PD gather garbage from null MRs."""
+
+    clause = "allocate/many-queue-pairs"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.spoilt: set[QP] = set()
+
+    def modify_qp(self, qp: QP, mask: int, attr: dict[str, Any]) -> None:
+        super().modify_qp(qp, mask, attr)
+        if qp.state == abi.QPS_RESET:
+            self.spoilt |= {other for other in self.qps.values() if other.pd is qp.pd and other.state == abi.QPS_RTS}
+
+    def reset(self, qp: QP) -> None:
+        super().reset(qp)
+        self.spoilt.discard(qp)
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        return garbage(segment.length) if transfer.qp in self.spoilt else super().read_null(transfer, segment)
+
+
 class AllocFailsBesideAnError(Fault):
     """ibv_alloc_null_mr fails with ENOMEM while a queue pair of the context is in the error state."""
 
