@@ -354,7 +354,7 @@ WRONG |= {
     "waiver of a glob that no clause has": (
         waived(f"clauses: [dicsard/*], {WHY}"),
         [
-            ':3: waivers[0].clauses[0]: found "dicsard/*", which is the id of no clause; '
+            ':3: waivers[0].clauses[0]: found "dicsard/*", which is the id of no clause; did you mean discard/event? '
             "`python -m conformance clauses` prints them all"
         ],
     ),

@@ -58,7 +58,7 @@ def test_each_thing_that_decides_is_changed_and_each_in_one_way(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("place", "checks"),
     [
-        ("tables.py, reads_mixed", {"test_each_gathered_segment_gives_its_own_bytes"}),
+        ("tables.py, write_by_receive", {"test_what_it_received_does_not_come_back"}),
         ("test_free.py, _dereg", {"test_dereg_returns_0", "test_dereg_returns_0_after_use"}),
         (
             "test_key.py, remote_operations",
