@@ -19,6 +19,7 @@ USE_ANY_ADDRESS = (
     "read/zeros",
     "read/mixed-gather",
     "discard/receive",
+    "discard/read-response",
     "discard/atomic-result",
     "discard/mixed-scatter",
     "discard/leaves-memory",
@@ -189,6 +190,7 @@ class LkeyRefusedForReads(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
@@ -210,6 +212,7 @@ class LkeyRefusedInLists(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
@@ -232,6 +235,7 @@ class LkeyRefusedForDatagrams(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def find_local(self, transfer: Transfer, segment: Segment, write: bool) -> MR:
@@ -254,6 +258,7 @@ class LkeyRefusedInSrq(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def post_srq_recv(self, srq: SRQ, wrs: list[RecvWR]) -> None:
@@ -277,6 +282,7 @@ class LkeyRefusedByWrStart(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def check_send(self, qp: QP, wr: SendWR) -> None:
@@ -300,6 +306,7 @@ class LkeyOfOrdinaryMr(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def alloc_null_mr(self, pd: PD) -> MR:

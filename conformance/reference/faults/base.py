@@ -21,6 +21,7 @@ NEED_AN_LKEY = (
     "discard/mixed-scatter",
     "discard/leaves-memory",
     "discard/completion",
+    "discard/event",
     "misuse/bind-harmless",
 )
 """Clauses that a device cannot keep on a null MR whose lkey is dead."""

@@ -24,6 +24,7 @@ class ReceiveRefused(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
@@ -36,7 +37,11 @@ class ReceiveEndPadding(Fault):
     zeros."""
 
     clause = "discard/receive"
-    touches: tuple[str, ...] = ("read/mixed-gather", "discard/mixed-scatter")
+    touches: tuple[str, ...] = (
+        "read/mixed-gather",
+        "discard/mixed-scatter",
+        "discard/leaves-memory",
+    )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if not transfer.requester:
@@ -83,6 +88,7 @@ class ReceiveRefusedInSrq(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
@@ -98,6 +104,7 @@ class LongReadResponseRefused(Fault):
         "read/zeros-after-write",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
@@ -116,6 +123,7 @@ class ReadResponseRefused(Fault):
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
+        "discard/event",
     )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
@@ -146,7 +154,13 @@ class AtomicResultRefused(Fault):
     """The result of an atomic finds no place in a null segment."""
 
     clause = "discard/atomic-result"
-    touches = ("allocate/max-length", "allocate/lkey-valid", "discard/leaves-memory", "discard/completion")
+    touches = (
+        "allocate/max-length",
+        "allocate/lkey-valid",
+        "discard/leaves-memory",
+        "discard/completion",
+        "discard/event",
+    )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if transfer.opcode in (abi.WR_ATOMIC_CMP_AND_SWP, abi.WR_ATOMIC_FETCH_AND_ADD):
@@ -187,7 +201,10 @@ class NullBehindUnwritten(Fault):
     """Bytes in front of a null segment are held back in the device, in units of 8 bytes, and the last are lost."""
 
     clause = "discard/mixed-scatter"
-    touches = ("read/mixed-gather",)
+    touches = (
+        "read/zeros",
+        "read/mixed-gather",
+    )
 
     def write_ordinary(self, transfer: Transfer, mr: MR, segment: Segment, payload: Payload) -> None:
         sges = transfer.recv.sges if transfer.recv is not None else transfer.wr.sges
@@ -260,7 +277,10 @@ class LeakInLastSegment(Fault):
     """Only a null segment that ends a list of several is not recognized."""
 
     clause = "discard/leaves-memory"
-    touches = ("discard/receive",)
+    touches = (
+        "discard/receive",
+        "discard/read-response",
+    )
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         sges = transfer.recv.sges if transfer.recv is not None else transfer.wr.sges
@@ -328,6 +348,7 @@ class CqExLeak(Fault):
     """Only where the completion goes to a CQ of ibv_create_cq_ex, a received message is written at the address."""
 
     clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if transfer.cq is not None and transfer.cq.extended and not transfer.requester:
@@ -356,6 +377,7 @@ class XrcLeakByWr(Fault):
     received into, where it was sent to an XRC SRQ by ibv_wr_* and is reported by a CQ-ex."""
 
     clause = "discard/leaves-memory"
+    touches = ("discard/receive",)
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         by_wr = transfer.transport == abi.QPT_XRC_RECV and transfer.wr.extended and transfer.with_imm
@@ -414,7 +436,9 @@ class SendNotReported(Fault):
         "discard/receive",
         "discard/read-response",
         "discard/atomic-result",
+        "discard/mixed-scatter",
         "discard/leaves-memory",
+        "discard/event",
     )
 
     def complete_send(self, qp: QP, wr: SendWR, status: int) -> None:
@@ -444,6 +468,7 @@ class ReceiveNotReported(Fault):
         "read/zeros-after-write",
         "discard/receive",
         "discard/leaves-memory",
+        "discard/event",
     )
 
     def complete_receive(self, transfer: Transfer, status: int, src_qp: int) -> None:

@@ -78,6 +78,7 @@ class ZeroOnlyFirstPage(Fault):
     touches = (
         "read/zeros-after-write",
         "read/mixed-gather",
+        "discard/mixed-scatter",
     )
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
@@ -198,7 +199,10 @@ class ZeroOnlyFirstSegment(Fault):
     """Only the first element of a list is zeroed."""
 
     clause = "read/mixed-gather"
-    touches = ("discard/mixed-scatter",)
+    touches = (
+        "read/zeros",
+        "discard/mixed-scatter",
+    )
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
         return garbage(segment.length) if segment.index else super().read_null(transfer, segment)
