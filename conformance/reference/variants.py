@@ -155,8 +155,19 @@ class BindFailsWithProtectionError(BindFailsInCompletion):
 class BindFailsQpGoesOn(BindFailsInCompletion):
     """Both types of bind fail in the completion, and the queue pair goes on as if nothing had been posted."""
 
+    refused_on: QP | None = None
+
+    def bind_window(self, qp: QP, wr: SendWR) -> None:
+        try:
+            super().bind_window(qp, wr)
+        except WorkError:
+            self.refused_on = qp
+            raise
+
     def stop_sending(self, qp: QP) -> None:
-        pass
+        if self.refused_on is not qp:
+            super().stop_sending(qp)
+        self.refused_on = None
 
 
 class BindRefusedAtOnce(Variant):
