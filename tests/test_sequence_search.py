@@ -34,7 +34,14 @@ def test_the_same_seed_finds_the_same_and_its_id_shows_it_again() -> None:
 
 
 def test_what_was_drawn_is_reduced_to_the_steps_that_it_needs() -> None:
-    run = run_suite("--reference", "--reference-fault=dereg-busy-after-flush", "--search-seed=1", "-k", "no_sequence")
+    run = run_suite(
+        "--reference",
+        "--reference-fault=dereg-busy-after-flush",
+        "--sequences=300",
+        "--search-seed=1",
+        "-k",
+        "no_sequence",
+    )
     sequence = Sequence.parse(id_of(run))
     verbs = [step.verb for step in sequence.steps]
     assert sorted(verb.value for verb in verbs if verb is not Verb.FREE) == ["alloc", "connect", "error", "recv"]

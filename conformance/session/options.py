@@ -15,7 +15,7 @@ from conformance.sequences import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-SEQUENCES = 60
+SEQUENCES = 50
 SEED = "null-mr/search-seed"
 """Key of the last run's seed in pytest's cache."""
 
