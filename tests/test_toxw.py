@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """toxw on make-believe machines: a folder stands for /, small scripts for package managers and for Python."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -385,7 +386,7 @@ def test_a_broken_interpreter_is_named(machine: Machine) -> None:
 def test_the_probe_finds_what_these_tests_run_on(machine: Machine) -> None:
     python = machine.root / "usr/bin/python3"
     python.write_text(python.read_text().replace(f"cat {machine.root}/facts", f'exec {sys.executable} "$@"'))
-    run = machine.toxw(TOXW_INSTALL="never", CC="gcc -pthread")
+    run = machine.toxw(TOXW_INSTALL="never", CC="gcc -pthread", PYTHONPATH=os.environ.get("PYTHONPATH", ""))
     assert run.returncode == 0, run.stderr
 
 
