@@ -71,7 +71,7 @@ def test_a_device_that_must_have_null_mrs_fails_one_clause_without(tmp_path: Pat
     run = run_suite("--reference", "--reference-variant=no-null-mr", entry)
     assert run.status == 1
     assert run.clauses("FAIL") == {"allocate/returns-mr"}
-    assert "=> its entry in providers.yaml says null_mr: required" in run.output
+    assert "; its entry in providers.yaml says null_mr: required" in run.output
 
 
 def test_a_device_that_promises_none_and_has_them_fails(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_failure_shows_the_whole_proof() -> None:
         "RC SEND of 64 bytes, posted by ibv_post_send, polled by ibv_poll_cq",
         r"gather:  \[0\] memory 64 at 0x[0-9a-f]+",
         r"scatter: \[0\] NULL MR 64 at 0x[0-9a-f]+ \(canary\) \(receive queue\)",
-        r"requester completed: IBV_WC_SUCCESS IBV_WC_SEND byte_len=\d+",
+        "requester completed: IBV_WC_SUCCESS IBV_WC_SEND\n",
         r"responder completed: IBV_WC_SUCCESS IBV_WC_RECV byte_len=64",
         r"=> responder's canary of scatter\[0\]: 63 of 64 bytes wrong, first at offset 0: "
         r"0x[0-9a-f]{2}, expected 0x[0-9a-f]{2}; bytes 0..7 are",
@@ -197,7 +197,8 @@ def test_k_takes_the_id_of_a_clause() -> None:
 
 def test_live_memory_comes_first_and_searches_last() -> None:
     run = run_suite("--reference", "--collect-only", "-q")
-    names = [line for line in run.output.splitlines() if "::" in line]
+    # The names of checks of traffic do not tell which addresses they try.
+    names = [line for line in run.output.splitlines() if "::" in line and "traffic" not in line]
     ranks = [2 if "found" in name else int("@" in name.partition("[")[2]) for name in names]
     assert ranks == sorted(ranks)
     assert set(ranks) == {0, 1, 2}

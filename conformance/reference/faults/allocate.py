@@ -321,7 +321,7 @@ class LkeyDiesWithOrdinaryMr(Fault):
     """ibv_dereg_mr of an ordinary MR flushes the PD's cache of keys, and null MRs are only there."""
 
     clause = "allocate/lkey-valid"
-    touches = (*NEED_AN_LKEY, "allocate/coexist", "free/leaves-others", "free/no-leak")
+    touches = (*NEED_AN_LKEY, "allocate/coexist", "allocate/derived-pd", "free/leaves-others", "free/no-leak")
 
     def dereg_mr(self, mr: MR) -> None:
         super().dereg_mr(mr)
@@ -333,7 +333,7 @@ class LkeyDiesWithOtherPd(Fault):
     """ibv_dealloc_pd invalidates the null lkeys of the device, not only those of the PD."""
 
     clause = "allocate/lkey-valid"
-    touches = (*NEED_AN_LKEY, "allocate/coexist", "free/leaves-others", "free/no-leak")
+    touches = (*NEED_AN_LKEY, "allocate/coexist", "allocate/derived-pd", "free/leaves-others", "free/no-leak")
 
     def dealloc_pd(self, pd: PD) -> None:
         super().dealloc_pd(pd)
