@@ -35,6 +35,8 @@ from .events import AsynchronousEvents, CompletionEvents
 _T = TypeVar("_T")
 
 CACHE_LINE = 64
+LONGEST_MESSAGE = 1 << 30
+"""Bytes. The highest bit of a data segment's length says that the data is inline, and a length of 0 is 2^31."""
 _BLUE_FLAME = 512
 _LOG_UAR = 12
 _MAX_BLOCKS = 32768
@@ -223,7 +225,7 @@ class File:
             raise Refused(errno.EINVAL, f"port {core.port_num}")
         port = self.device.ports[core.port_num - 1]
         fields = self._known("ib_uverbs_query_port_resp", vars(port))
-        fields["max_msg_sz"] = min(port.max_msg_sz, 2**32 - 1)
+        fields["max_msg_sz"] = min(port.max_msg_sz, LONGEST_MESSAGE)
         return self._pack("ib_uverbs_query_port_resp", **fields)
 
     # Protection domains, memory regions, memory windows
