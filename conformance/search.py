@@ -237,8 +237,8 @@ def _scenarios(
     elif operation.is_send:
         header = GRH_LENGTH if kind.transport is Transport.UD else 0
         scatter = _stretch(draw(lists(able, received)), total(gather) + header)
-    may_be_inline = gather and not any(each.null for each in gather) and total(gather) <= INLINE_LENGTH
-    inline = bool(may_be_inline) and draw(st.booleans())
+    may_be_inline = 0 < total(gather) <= INLINE_LENGTH and not any(each.null for each in gather)
+    inline = may_be_inline and draw(st.booleans())
     signal, wait, solicited = draw(st.sampled_from(MANNERS))
     return Scenario(
         kind.transport,

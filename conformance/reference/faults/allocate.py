@@ -434,7 +434,7 @@ class LkeysPerContext(Fault):
     """Each context counts the lkeys of its null MRs from the same number: they hide one another."""
 
     clause = "allocate/coexist"
-    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "free/leaves-others", "free/no-leak")
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/derived-pd", "free/leaves-others", "free/no-leak")
 
     def new_null_mr(self, pd: PD) -> MR:
         mr = super().new_null_mr(pd)

@@ -224,6 +224,7 @@ class KeepsWhatWasWritten(Fault):
     clause = "read/zeros-after-write"
     touches: tuple[str, ...] = (
         "allocate/coexist",
+        "allocate/derived-pd",
         "read/zeros",
         "read/mixed-gather",
         "discard/mixed-scatter",
