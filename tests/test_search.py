@@ -136,7 +136,7 @@ def test_what_is_simpler_is_simpler_and_can_be_run(data: st.DataObject) -> None:
 ONE_SEGMENT = [kind for kind in link_kinds(DEVICES["full"]) if kind.post is Post.WR_SET_SGE]
 
 
-@settings(max_examples=300)
-@given(anything(DEVICES["full"], ONE_SEGMENT))
+@settings(max_examples=1000)
+@given(gathering(DEVICES["full"], ONE_SEGMENT))
 def test_a_message_of_no_bytes_is_not_drawn_inline(scenario: Scenario) -> None:
     assert scenario.length > 0 or not scenario.inline
