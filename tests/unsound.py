@@ -10,7 +10,7 @@ from conformance.reference.engine import abi
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak
 from conformance.reference.engine.memory import Payload, Piece, as_bytes
-from conformance.reference.engine.objects import MR, SGE, Segment, Transfer
+from conformance.reference.engine.objects import MR, QP, SGE, Segment, SendWR, Transfer
 
 
 def _garbled(piece: Piece) -> bytes:
@@ -27,6 +27,11 @@ class Garbled(Device):
     def read_ordinary(self, transfer: Transfer, mr: MR, segment: Segment) -> Piece:
         piece = super().read_ordinary(transfer, mr, segment)
         return _garbled(piece) if transfer.length > self.longer_than else piece
+
+    def outgoing(self, qp: QP, wr: SendWR) -> Payload:
+        payload = super().outgoing(qp, wr)
+        is_garbled = wr.inline and len(wr.inline) > self.longer_than
+        return Payload(_garbled(bytes(payload))) if is_garbled else payload
 
     def read_remote(self, transfer: Transfer, mr: MR, segment: Segment) -> Piece:
         piece = super().read_remote(transfer, mr, segment)

@@ -58,7 +58,7 @@ class DeregFreesOtherContexts(Fault):
     """Freeing a null MR frees those of the other contexts of the device."""
 
     clause = "free/leaves-others"
-    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist")
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist", "allocate/derived-pd")
 
     def free_null_mr(self, mr: MR) -> None:
         super().free_null_mr(mr)
@@ -119,7 +119,7 @@ class DeregFreesOthers(Fault):
     """Freeing one null MR frees all of the device: they share a reference that nobody counts."""
 
     clause = "free/leaves-others"
-    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist")
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist", "allocate/derived-pd")
 
     def free_null_mr(self, mr: MR) -> None:
         super().free_null_mr(mr)
@@ -180,7 +180,7 @@ class DeregUnpinsOrdinary(Fault):
     """Freeing a null MR unpins the ordinary MR registered last on its PD, which works on but cannot be freed."""
 
     clause = "free/leaves-others"
-    touches = ("free/releases-pd",)
+    touches = ("allocate/derived-pd", "free/releases-pd")
     breaks_ordinary = True
 
     def __init__(self, *arguments: Any) -> None:
