@@ -21,7 +21,13 @@ LACKS = {
     "no-mw": {"misuse/bind-refused", "misuse/bind-harmless"},
     "no-atomics": {"discard/atomic-result"},
     "max-msg-sz-8192": {"bypass/no-slower"},
-    "max-sge-1": {"allocate/coexist", "discard/mixed-scatter", "misuse/rereg-harmless", "read/mixed-gather"},
+    "max-sge-1": {
+        "allocate/coexist",
+        "allocate/derived-pd",
+        "discard/mixed-scatter",
+        "misuse/rereg-harmless",
+        "read/mixed-gather",
+    },
 }
 """The clauses of which a variant passes no check; of every other clause it must pass one."""
 
@@ -104,7 +110,8 @@ def test_another_conforming_device_passes_all_that_it_has(name: str) -> None:
 def test_a_device_whose_ordinary_memory_is_wrong_is_broken_whatever_its_entry_says() -> None:
     absent = "--providers=tests/kill_matrix_absent.yaml"
     run = kill_matrix.run_unsound("Garbled", absent, "--reference-variant=no-null-mr", "-k", "fails-cleanly")
-    assert [case.verdict for case in run.cases] == ["BROKEN"]
+    # The check of allocations that fail inside the call has nothing to try without a null MR.
+    assert sorted(case.verdict for case in run.cases) == ["BROKEN", "SKIPPED"]
 
 
 def test_what_a_should_clause_finds_is_noted_and_fails_a_strict_run_only() -> None:
