@@ -83,7 +83,7 @@ class DeregFreesPrevious(Fault):
     list."""
 
     clause = "free/leaves-others"
-    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist")
+    touches = (*NEED_AN_LKEY, "allocate/lkey-valid", "allocate/coexist", "allocate/derived-pd")
 
     def free_null_mr(self, mr: MR) -> None:
         before = [key for key, other in self.lkeys.items() if other.null and other.pd is mr.pd and key < mr.lkey]
