@@ -51,6 +51,19 @@ MANNERS = tuple(product(Signal, Wait, (False, True)))
 Draw = Callable[[Capabilities, Sequence[LinkKind]], st.SearchStrategy[Scenario]]
 
 
+def on_a_device(examples: int, *phases: Phase) -> settings:
+    """How Hypothesis draws what a device is tried with: from the seed alone, for as long as the device takes."""
+    return settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
 @dataclass(frozen=True)
 class Search:
     """How long to search, from which seed, and which scenarios to pass over because a waiver names them."""
@@ -78,15 +91,7 @@ class Search:
         lacking: list[LackingError] = []
         deadly: list[DeadlyError] = []
 
-        @settings(
-            max_examples=self.examples,
-            database=None,
-            deadline=None,
-            print_blob=False,
-            report_multiple_bugs=False,
-            phases=(Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        )
+        @on_a_device(self.examples, Phase.generate, Phase.shrink)
         @seed(self.seed)
         @given(draw(able, kinds))
         def check(scenario: Scenario) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import Phase, given, seed
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
@@ -33,6 +33,7 @@ from conformance.scenarios import (
     mem,
     null,
 )
+from conformance.search import on_a_device
 from conformance.sequences import NUMBERS, REREG_FLAGS, WINDOW_TYPES, Sequence, State, Step, Verb, is_sequence
 from conformance.verbs.pair import Pair
 from conformance.verbs.player import Wrong, play
@@ -136,15 +137,7 @@ class SequenceSearch:
         kit = Kit.of(bench)
         failed: list[Sequence] = []
 
-        @settings(
-            max_examples=self.examples,
-            database=None,
-            deadline=None,
-            print_blob=False,
-            report_multiple_bugs=False,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-        )
+        @on_a_device(self.examples, Phase.generate)
         @seed(self.seed)
         @given(drawn(kit))
         def check(sequence: Sequence) -> None:
@@ -187,10 +180,6 @@ def _text(bench: Bench, sequence: Sequence, wrong: Wrong) -> str:
     for side in Side:
         lines += [f"{side.value} completed: {wc}" for wc in run.outcome.completions[side]]
     return "\n".join((*lines, *(f"=> {finding.text}" for finding in run.findings)))
-
-
-def _steps(sequence: Sequence) -> str:
-    return "\n".join(f"{number:3}. {step}" for number, step in enumerate(sequence.steps, 1))
 
 
 def smallest(sequence: Sequence, fails: Callable[[Sequence], bool]) -> Sequence:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from conformance.inventory import AnyTarget, BrokenTarget, Target
 from conformance.results import Result
 from conformance.verdicts import Verdict
 
@@ -28,6 +29,13 @@ def clause_of(item: pytest.Item) -> str | None:
     """The id of the clause that an item checks; None for other tests."""
     marker = item.get_closest_marker("clause")
     return None if marker is None else str(marker.args[0])
+
+
+def target_of(item: pytest.Item) -> AnyTarget | None:
+    """What an item tries; None for other tests, and for one that stands for an empty selection of scenarios."""
+    callspec = getattr(item, "callspec", None)
+    target = callspec.params.get("target") if callspec is not None else None
+    return target if isinstance(target, (Target, BrokenTarget)) else None
 
 
 def properties_of(report: pytest.TestReport) -> dict[str, str]:

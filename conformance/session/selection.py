@@ -4,9 +4,8 @@
 import pytest
 
 from conformance.checks import tables
-from conformance.inventory import BrokenTarget, Target
 from conformance.scenarios import Address, Scenario
-from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of
+from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of, target_of
 from conformance.session.run import inventory_of, runs_checks
 
 ONLY_IN_TRAFFIC = "discard/event"
@@ -78,8 +77,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _device(item: pytest.Item) -> str:
     """The name of the device that a check tries; empty for other tests."""
-    target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
-    return target.device.name if isinstance(target, (Target, BrokenTarget)) else ""
+    target = target_of(item)
+    return target.device.name if target is not None else ""
 
 
 def _danger(item: pytest.Item) -> int:
@@ -100,7 +99,7 @@ def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
     for an empty selection."""
     if clause_of(item) is None:
         return True
-    if not isinstance(item.callspec.params["target"], (Target, BrokenTarget)):  # type: ignore[attr-defined]
+    if target_of(item) is None:
         return False
     control = item.get_closest_marker("control")
     if config.option.control and control is None:

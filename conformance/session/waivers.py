@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from conformance.config import Config, Waiver
-from conformance.inventory import AnyTarget, BrokenTarget, Target
+from conformance.inventory import AnyTarget, Target
 from conformance.session.endings import waive
-from conformance.session.properties import clause_of, result_of
+from conformance.session.properties import clause_of, result_of, target_of
 from conformance.session.run import CHECKS, inventory_of, providers_of, runs_checks
 from conformance.verdicts import Verdict
 from conformance.waivers import Standing, covers, fits, why
@@ -134,10 +134,8 @@ class Waivers:
 
 def _check(item: pytest.Item) -> tuple[str, str, str] | None:
     """Clause, target and node id of a check; None for what stands for an empty selection of scenarios."""
-    clause = clause_of(item)
-    callspec = getattr(item, "callspec", None)
-    target = callspec.params.get("target") if callspec is not None else None
-    return (clause, target.id, item.nodeid) if clause and isinstance(target, (Target, BrokenTarget)) else None
+    clause, target = clause_of(item), target_of(item)
+    return (clause, target.id, item.nodeid) if clause and target is not None else None
 
 
 def _all_collected(config: pytest.Config, items: Iterable[pytest.Item]) -> bool:

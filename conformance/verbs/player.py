@@ -213,4 +213,20 @@ class _Player:
         return next((Wrong(step, found.text, run) for run in runs for found in run.findings), None)
 
 
-_DO: dict[Verb, Callable[[_Player, Step], Wrong | str | None]] = {verb: getattr(_Player, verb.value) for verb in Verb}
+_DO: dict[Verb, Callable[[_Player, Step], Wrong | str | None]] = {
+    Verb.ALLOC_PD: _Player.alloc_pd,
+    Verb.DEALLOC_PD: _Player.dealloc_pd,
+    Verb.ALLOC: _Player.alloc,
+    Verb.FREE: _Player.free,
+    Verb.REG: _Player.reg,
+    Verb.DEREG: _Player.dereg,
+    Verb.REREG: _Player.rereg,
+    Verb.BIND: _Player.bind,
+    Verb.CONNECT: _Player.connect,
+    Verb.DESTROY: _Player.destroy,
+    Verb.ERROR: _Player.error,
+    Verb.RESET: _Player.reset,
+    Verb.RECV: _Player.recv,
+    Verb.SEND: _Player.send,
+    Verb.WAIT: _Player.wait,
+}

@@ -35,17 +35,21 @@ class SlowReceive(Fault):
             time.sleep(0.001)
 
 
+END_AT_A_GATHER = (
+    "allocate/lkey-valid",
+    "allocate/many-queue-pairs",
+    "read/zeros-after-write",
+    "discard/leaves-memory",
+    "discard/completion",
+)
+"""Clauses whose checks gather from a null MR, and so end where that ends the process."""
+
+
 class Crash(Fault):
     """Posting a WR that gathers from a null MR is a segmentation fault."""
 
     clause = "read/zeros"
-    touches = (
-        "allocate/lkey-valid",
-        "allocate/many-queue-pairs",
-        "read/zeros-after-write",
-        "discard/leaves-memory",
-        "discard/completion",
-    )
+    touches = END_AT_A_GATHER
     ends_process = True
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
@@ -57,13 +61,7 @@ class Hang(Fault):
     """Posting a WR that gathers from a null MR never returns, and holds the interpreter as a call into C does."""
 
     clause = "read/zeros"
-    touches = (
-        "allocate/lkey-valid",
-        "allocate/many-queue-pairs",
-        "read/zeros-after-write",
-        "discard/leaves-memory",
-        "discard/completion",
-    )
+    touches = END_AT_A_GATHER
     ends_process = True
 
     def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
