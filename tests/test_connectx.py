@@ -107,12 +107,11 @@ def test_perftest(program: str, tmp_path: Path) -> None:
 
 def test_rdma_netlink_tells_who_holds_what() -> None:
     hca.require("rdma", "iproute2")
-    text = (
-        f"{_OPEN}\nimport os, subprocess\nprint(os.getpid())\nsubprocess.run(['rdma', '-j', 'resource', 'show', 'mr'])"
-    )
+    show = "subprocess.run(['rdma', '-j', 'resource', 'show', 'mr'])"
+    text = f"{_OPEN}\nimport os, subprocess\nprint(os.getpid(), flush=True)\n{show}"
     done = hca.run(python(text))
-    pid, shown = done.stdout.splitlines()
-    [mr] = json.loads(shown)
+    pid, told = done.stdout.splitlines()
+    [mr] = json.loads(told)
     assert (mr["ifname"], mr["mrlen"], mr["pid"]) == ("mlx5_0", 4096, int(pid)), done.stderr
 
 
