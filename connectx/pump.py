@@ -91,18 +91,22 @@ class Pump:
         """Carry out what was posted since. Returns whether there was anything to do.
 
         A send may have been posted because of a receive that was posted before it, on whatever machine. So receives are
-        looked at again once the sends are known, and taken first.
+        looked at again once the sends are known, and taken first. What the second look finds to send is for the next
+        run.
         """
         active = self._look()
         if not active:
             return False
         sends = []
         for watch in active:
+            watch.fresh = False
             sends += [(watch, *posted) for posted in watch.posted_sends()]
         if sends:
-            active = list(dict.fromkeys([*active, *self._look()]))
+            again = self._look()
+            for watch in again:
+                watch.fresh = True
+            active = list(dict.fromkeys([*active, *again]))
         for watch in active:
-            watch.fresh = False
             with self.memory.of(watch.program.pid):
                 watch.take_receives()
         for watch, qp, producer in sends:

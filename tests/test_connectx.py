@@ -68,12 +68,8 @@ def test_an_infiniband_port_has_a_lid() -> None:
     assert "port_lid:\t\t16" in done.stdout
 
 
-# ibv_xsrq_pingpong without -e waits for ever in some runs: see Limits in README.md.
-@pytest.mark.parametrize(
-    ("kind", "events"),
-    [*((kind, events) for kind in ("rc", "uc", "ud", "srq") for events in ([], ["-e"])), ("xsrq", ["-e"])],
-    ids=lambda value: value if isinstance(value, str) else "events" if value else "polled",
-)
+@pytest.mark.parametrize("events", [[], ["-e"]], ids=["polled", "events"])
+@pytest.mark.parametrize("kind", ["rc", "uc", "ud", "srq", "xsrq"])
 def test_pingpong(kind: str, events: list[str], tmp_path: Path) -> None:
     program = f"ibv_{kind}_pingpong"
     hca.require(program, "ibverbs-utils")
