@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -208,13 +209,44 @@ static int is_device(const char *path, unsigned *number)
     return !syscall(SYS_faccessat, AT_FDCWD, redirect(path, buffer), F_OK);
 }
 
+/* Nothing ever comes from this socket; it ends with the device process. */
+static void *await_end(void *socket)
+{
+    char nothing;
+
+    syscall(SYS_recvfrom, (int)(intptr_t)socket, &nothing, 1, 0, NULL, NULL);
+    device_is_gone();
+    kill(getpid(), SIGTERM);
+    return NULL;
+}
+
+/* A program that polls a completion queue asks nobody, and would never hear that the device process is gone. */
+static void watch_device(void)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    int fd = connect_to_device("lifeline", OTHER, 0, SOCK_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, await_end, (void *)(intptr_t)fd))
+        syscall(SYS_close, fd);
+    else
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static int open_device(const char *path, unsigned number, int flags)
 {
+    static pthread_once_t watched = PTHREAD_ONCE_INIT;
     /* Where only descendants may be read (Yama), so may a daemon that is none any more. */
     const char *device = getenv("CONNECTX_PID");
 
     if (device)
         prctl(PR_SET_PTRACER, strtoul(device, NULL, 10), 0, 0, 0);
+    pthread_once(&watched, watch_device);
     return connect_to_device(path + strlen(DEVICES "/"), UVERBS, number, flags & O_CLOEXEC ? SOCK_CLOEXEC : 0);
 }
 

@@ -174,6 +174,8 @@ class Server:
                 connection.answer(self._execute(connection, connection.file, data))
 
     def _greet(self, connection: Connection, greeting: str) -> int:
+        if greeting == "lifeline":  # it says no more, and hears when this process ends
+            return 0
         if greeting == "netlink":
             connection.netlink = True
             return 0
