@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,12 +44,21 @@ def run(
     environment: Mapping[str, str] | None = None,
     timeout: float = 120,
     user: int | None = None,
+    before: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """A command on simulated HCAs."""
+    """A command on simulated HCAs, in a process that calls `before` first."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     launcher = [sys.executable, "-m", "connectx", *options, "--", *command]
     return subprocess.run(
-        launcher, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=timeout, check=False, user=user
+        launcher,
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        user=user,
+        preexec_fn=before,
     )
 
 

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
+import platform
 import re
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -208,6 +211,27 @@ def test_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", missing)
     with pytest.raises(launch.CannotError, match="apt install ibverbs-providers"):
         launch.check_library()
+
+
+def test_a_machine_that_forbids_reading_other_processes_is_told_from_a_wrong_device() -> None:
+    """As in a container whose seccomp profile lacks process_vm_readv."""
+    done = hca.run(python(_OPEN), before=_forbid_process_vm_readv)
+    assert done.returncode == 69
+    assert "process_vm_readv(2): Operation not permitted" in done.stderr
+    assert "seccomp profile must allow process_vm_readv" in done.stderr
+
+
+def _forbid_process_vm_readv() -> None:
+    """Let this process and its children have EPERM for it: a seccomp(2) filter of four BPF instructions."""
+    libc = ctypes.CDLL(None)
+    number = {"x86_64": 310, "aarch64": 270}[platform.machine()]
+    load, jump, give = 0x20, 0x15, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K
+    refuse, allow = 0x00050000 | errno.EPERM, 0x7FFF0000  # SECCOMP_RET_ERRNO, SECCOMP_RET_ALLOW
+    program = [(load, 0, 0, 0), (jump, 0, 1, number), (give, 0, 0, refuse), (give, 0, 0, allow)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in program))
+    filter = struct.pack("@HP", len(program), ctypes.addressof(code))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.prctl(22, 2, filter, 0, 0) == 0  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
 
 
 def test_no_compiler(tmp_path: Path) -> None:
