@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cache, partial
 from itertools import combinations, product
 from typing import Any
@@ -27,6 +26,7 @@ from conformance.scenarios import (
     Scenario,
     Segment,
     Transport,
+    Word,
     mem,
     null,
 )
@@ -108,7 +108,7 @@ def _complete(
     return None
 
 
-class NullIn(Enum):
+class NullIn(Word):
     """Which lists have null segments."""
 
     GATHER = "gather"
@@ -155,7 +155,7 @@ def _sides(transport: Transport, operation: Operation) -> tuple[NullIn, ...]:
     return (NullIn.GATHER,) if operation.is_write else (NullIn.SCATTER,)
 
 
-class Shape(Enum):
+class Shape(Word):
     """How a list of null and ordinary segments is made up."""
 
     ALONE = "alone"

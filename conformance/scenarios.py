@@ -32,14 +32,20 @@ CANARY_OFFSET = 4096
 work request writes into a null segment is what a later one would read back from the same addresses."""
 
 
-class Transport(Enum):
+class Word(Enum):
+    """What an id is made of. Each is one object, and that is hashed: scenarios are keys in many places."""
+
+    __hash__ = object.__hash__
+
+
+class Transport(Word):
     RC = "rc"
     UC = "uc"
     UD = "ud"
     XRC = "xrc"
 
 
-class Operation(Enum):
+class Operation(Word):
     SEND = "send"
     SEND_WITH_IMM = "send_imm"
     RDMA_WRITE = "write"
@@ -87,14 +93,14 @@ TRANSPORT_OPERATIONS: dict[Transport, tuple[Operation, ...]] = {
 """Which operations each transport has (ibv_post_send(3), IBTA table 38)."""
 
 
-class Queue(Enum):
+class Queue(Word):
     """Where the responder's receives are posted: the queue pair's own queue or a shared one (for XRC, an XRC SRQ)."""
 
     RQ = "rq"
     SRQ = "srq"
 
 
-class Post(Enum):
+class Post(Word):
     """How the requester posts: ibv_post_send, or ibv_wr_* with one of its two ways to name memory."""
 
     POST_SEND = "post_send"
@@ -102,12 +108,12 @@ class Post(Enum):
     WR_SET_SGE_LIST = "wr_set_sge_list"
 
 
-class Poll(Enum):
+class Poll(Word):
     POLL_CQ = "poll_cq"
     CQ_EX = "cq_ex"
 
 
-class Address(Enum):
+class Address(Word):
     """Where a null segment points."""
 
     CANARY = "canary"
@@ -157,7 +163,7 @@ def total(segments: tuple[Segment, ...]) -> int:
     return sum(segment.length for segment in segments)
 
 
-class Signal(Enum):
+class Signal(Word):
     """Which send work requests are reported: all (sq_sig_all), or those that ask for it, which this one does or not."""
 
     ALL = "all"
@@ -165,7 +171,7 @@ class Signal(Enum):
     UNSIGNALED = "unsignaled"
 
 
-class Wait(Enum):
+class Wait(Word):
     """How completions are waited for: by polling, or for an event on a completion channel first, of any completion or,
     at the responder, of a solicited one."""
 
@@ -400,7 +406,7 @@ def parse_segments(text: str) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-class Side(Enum):
+class Side(Word):
     REQUESTER = "requester"
     RESPONDER = "responder"
 
