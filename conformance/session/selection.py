@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Which checks are run, on what, and in which order."""
 
-import gc
-
 import pytest
 
 from conformance.checks import tables
@@ -69,15 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Import what searches need, which takes long, before any check is watched: it is no provider's time. What is there
-    by now stays: checks that look for what is held back need not wait for the collector to go through it.
-    """
+    """Import what searches need, which takes long, before any check is watched: it is no provider's time."""
     fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.option.search and "search" in fixtures:
         import conformance.search
     if session.config.option.sequences and "try_sequences" in fixtures:
         import conformance.sequence_search  # noqa: F401
-    gc.freeze()
 
 
 def _device(item: pytest.Item) -> str:

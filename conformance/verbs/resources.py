@@ -37,8 +37,10 @@ def held_back(device: str, work: Callable[[], None], times: int, rounds: int) ->
     The median of several rounds counts, as other parts of the process allocate and free too.
     """
     growth = []
+    gc.collect()  # garbage of other work, freed in between, would hide a leak
+    gc.freeze()  # what remains need not be looked through in each round: reports of thousands of checks, say
     for _ in range(rounds):
-        gc.collect()  # garbage of other work, freed in between, would hide a leak
+        gc.collect()
         before = held(device)
         work()
         gc.collect()
