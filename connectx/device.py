@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -129,6 +130,8 @@ class ConnectX(Device):
         """Told of each work request and completion: the process, and what it is."""
         self._scattered: bytes | None = None
         self._receiver: SRQ | None = None
+        self._unanswered: dict[QP, float] = {}
+        """Queue pairs whose peer is still being set up, and until when they ask it again."""
         self.null_mr = self._make_null_mr() if options.null_mkey else None
 
     def _make_null_mr(self) -> MR:
@@ -223,6 +226,7 @@ class ConnectX(Device):
 
     def destroy_qp(self, qp: QP) -> None:
         super().destroy_qp(qp)
+        self._unanswered.pop(qp, None)
         if not qp.opens:
             queues = self.queues[qp.context]
             queues.sends.pop(qp, None)
@@ -231,11 +235,35 @@ class ConnectX(Device):
 
     def reset(self, qp: QP) -> None:
         super().reset(qp)
+        self._unanswered.pop(qp, None)
         queues = self.queues[qp.context]
         if qp in queues.sends:
             queues.sends[qp].next = 0
         if qp.rq in queues.receives:
             queues.receives[qp.rq].taken = 0
+
+    def run(self, qp: QP) -> None:
+        """A peer that is still being set up is asked again for as long as the queue pair's timeout and retry count
+        allow (IBTA 9.7.6.1.3): programs begin as soon as their own end is ready.
+        """
+        if not self._is_peer_to_come(qp):
+            self._unanswered.pop(qp, None)
+        elif time.monotonic() < self._unanswered.setdefault(qp, time.monotonic() + _patience(qp)):
+            return
+        super().run(qp)
+
+    def _is_peer_to_come(self, qp: QP) -> bool:
+        if not qp.sq or qp.state != abi.QPS_RTS or not qp.reliable:
+            return False
+        device = self.route(qp.attr["ah_attr"])
+        peer = device.qps.get(qp.attr["dest_qp_num"]) if device is not None else None
+        return peer is not None and peer.state in (abi.QPS_RESET, abi.QPS_INIT)
+
+    def ask_again(self) -> bool:
+        """Is there a queue pair whose peer is still being set up? Those whose peer is ready go on."""
+        for qp in list(self._unanswered):
+            self.run(qp)
+        return bool(self._unanswered)
 
     def doorbell_send(self, qp: QP, producer: int) -> None:
         """The program has posted send WQEs up to this block: read and carry them out."""
@@ -410,6 +438,12 @@ class Sides(ConnectX):
     def respond_atomic(self, qp: QP, wr: SendWR) -> Payload:
         with self.memory.of(_pid(qp, wr)):
             return super().respond_atomic(qp, wr)
+
+
+def _patience(qp: QP) -> float:
+    """Seconds until a reliable queue pair gives up that nobody answers; 0 is for ever (ibv_modify_qp(3), timeout)."""
+    timeout, retries = int(qp.attr["timeout"]), int(qp.attr["retry_cnt"])
+    return 4.096e-6 * 2.0**timeout * (retries + 1) if timeout else math.inf
 
 
 def _pid(qp: QP, wr: SendWR | None = None) -> int:

@@ -144,7 +144,8 @@ class Server:
 
     def _run_pump(self) -> bool:
         try:
-            return self.pump.run()
+            waiting = [device.ask_again() for device in self.devices]
+            return self.pump.run() or any(waiting)
         except AccessRefusedError:
             raise
         except Exception:

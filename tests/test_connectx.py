@@ -148,6 +148,43 @@ def test_a_trace_has_commands_work_requests_and_completions(tmp_path: Path) -> N
     assert re.search(r"QP 0x\w+ receive 0 ends with status 0, 16 bytes in it", text)
 
 
+_EARLY = f"""{_OPEN}
+import time
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+cq = CQ(context, 8)
+def made():
+    init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(4, 4, 1, 1), sq_sig_all=1)
+    return QP(pd, init, QPAttr(port_num=1))
+here, there = made(), made()
+def attributes(of):
+    attr = QPAttr(port_num=1)
+    attr.ah_attr = AHAttr(port_num=1, is_global=1, gr=GlobalRoute(dgid=context.query_gid(1, 1), sgid_index=1))
+    attr.dest_qp_num, attr.path_mtu, attr.timeout, attr.retry_cnt, attr.min_rnr_timer = of.qp_num, 3, 14, 7, 12
+    return attr
+here.to_rts(attributes(there))
+there.post_recv(RecvWR(num_sge=1, sg=[SGE(mr.buf, 8, mr.lkey)]))
+here.post_send(SendWR(num_sge=1, sg=[SGE(mr.buf + 8, 8, mr.lkey)], opcode=e.IBV_WR_SEND))
+time.sleep(0.05)
+if READY:
+    there.to_rtr(attributes(here))
+done, until = [], time.monotonic() + 30
+while not done and time.monotonic() < until:
+    done = cq.poll(1)[1]
+print(e.IBV_WC_SUCCESS if READY else e.IBV_WC_RETRY_EXC_ERR, done[0].status)
+"""
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["in time", "never"])
+def test_a_peer_that_is_still_being_set_up_is_asked_again(ready: bool) -> None:
+    done = hca.run(python(f"READY = {ready}\n{_EARLY}"))
+    expected, status = done.stdout.split()
+    assert status == expected, done.stderr
+
+
 # How programs end
 
 
