@@ -152,9 +152,8 @@ def _devices(providers: config.Config, reference: bool) -> int:
 def _describe(target: inventory.AnyTarget) -> str:
     if isinstance(target, inventory.BrokenTarget):
         return f"BROKEN: {target.reason}"
-    gid = f"GID {target.gid.index} {target.gid.type} {target.gid.gid}" if target.gid else f"LID {target.port.lid}"
     settings = f", with {target.settings}" if target.settings else ""
-    return f"{target.device.driver}, firmware {target.device.fw_ver}, MTU {target.port.mtu}, {gid}{settings}"
+    return f"{target.device.driver}, firmware {target.device.fw_ver}, MTU {target.port.mtu}, {target.route}{settings}"
 
 
 def _results_schema() -> int:

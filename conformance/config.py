@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from ipaddress import IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -17,12 +18,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -30,7 +33,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from conformance import versions
 from conformance.clauses import BY_ID
-from conformance.kernel import DRIVERS
+from conformance.kernel import DRIVERS, PCI_ADDRESS
 
 DEFAULT_PATH = Path(__file__).resolve().parent.parent / "providers.yaml"
 SCHEMA_PATH = Path(__file__).resolve().parent / "providers.schema.json"
@@ -42,7 +45,7 @@ DRIVER_NAMES = (*sorted(DRIVERS[1:]), REFERENCE)
 Key = tuple[Union[str, int], ...]
 """Where a value stands in the file, from the root down: ("providers", "mlx5", "ports", 0)."""
 
-Promise = Literal["required", "optional", "absent"]
+Promise = Literal["required", "optional", "absent", "ignore"]
 
 Variables = tuple[tuple[str, str], ...]
 """Environment variables with their values, in the order of the file."""
@@ -127,11 +130,103 @@ def _range(text: str) -> str:
     return text
 
 
+@dataclass(frozen=True)
+class At:
+    """A device by its place: {pci: "0000:5e:00.0"} or {netdev: ens1f0}."""
+
+    by: str  # pci or netdev
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.by} {self.place}"
+
+
+def _device(item: Any) -> Union[str, At]:
+    if isinstance(item, str) and re.fullmatch(r"[^\s/]+", item):
+        return item
+    (by, place), *more = item.items() if isinstance(item, dict) and item else [("", None)]
+    pattern = {"pci": PCI_ADDRESS, "netdev": r"[^\s/]+"}.get(by)
+    if more or pattern is None or not isinstance(place, str) or not re.fullmatch(pattern, place):
+        raise _own(f"found {_shown(item)}; allowed: {DEVICE}")
+    return At(by, place)
+
+
+DEVICE = 'a device name or glob, {pci: "0000:5e:00.0"} (with its domain, in small letters) or {netdev: ens1f0}'
+GID = (
+    "auto, roce_v1, roce_v2, a GID index from 0 to 255, or an address or prefix such as "
+    '"::ffff:192.0.2.7" or "fe80::/64"'
+)
+PKEY = "auto (the first full member), a P_Key index from 0 to 4095, or the value of a full member, 0x8001 to 0xffff"
+FIRST_FULL = 0x8001
+"""The least P_Key of a full member."""
+MOST_PKEYS = 4095
+"""The greatest index: greater numbers are values."""
+
+
+def _gid(value: Any) -> Union[str, int, IPv6Network]:
+    if value in ("auto", "roce_v1", "roce_v2") or (type(value) is int and 0 <= value <= 255):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, str) or not any(mark in value for mark in ".:"):
+        raise _own(f"found {_shown(value)}; allowed: {GID}")
+    try:
+        found = ip_network(value)
+    except ValueError as error:
+        raise _own(f"found {_shown(value)}: {error}; allowed: {GID}") from None
+    if isinstance(found, IPv6Network):
+        return found
+    return IPv6Network(f"::ffff:{found.network_address}/{96 + found.prefixlen}")
+
+
+def _pkey(value: Any) -> Union[str, int]:
+    if value == "auto" or (type(value) is int and (0 <= value <= MOST_PKEYS or FIRST_FULL <= value <= 0xFFFF)):
+        return value  # type: ignore[no-any-return]
+    limited = type(value) is int and MOST_PKEYS < value < FIRST_FULL
+    why = ", the value of a limited member, which does not hear another one" if limited else ""
+    raise _own(f"found {_shown(value)}{why}; allowed: {PKEY}")
+
+
 DeviceName = Annotated[str, Field(pattern=r"^[^\s/]+$")]
 PortNumber = Annotated[int, Field(ge=1, le=254)]
-GidIndex = Annotated[int, Field(ge=0, le=255)]
+_NAME_SCHEMA = {"type": "string", "pattern": r"^[^\s/]+$"}
+DeviceOrPlace = Annotated[
+    Union[str, At],
+    PlainValidator(_device),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _NAME_SCHEMA,
+                {
+                    "type": "object",
+                    "properties": {"pci": {"type": "string", "pattern": f"^{PCI_ADDRESS}$"}, "netdev": _NAME_SCHEMA},
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+GidWish = Annotated[
+    Union[str, int, IPv6Network],
+    PlainValidator(_gid),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["auto", "roce_v1", "roce_v2"]},
+                {"type": "integer", "minimum": 0, "maximum": 255},
+                {"type": "string", "pattern": "[.:]"},
+            ]
+        }
+    ),
+]
+PkeyWish = Annotated[
+    Union[str, int],
+    PlainValidator(_pkey),
+    WithJsonSchema({"anyOf": [{"enum": ["auto"]}, {"type": "integer", "minimum": 0, "maximum": 0xFFFF}]}),
+]
 # A YAML list is a tuple here; strict would refuse it.
 Names = Annotated[tuple[DeviceName, ...], Field(strict=False, min_length=1)]
+Devices = Annotated[tuple[DeviceOrPlace, ...], Field(strict=False, min_length=1)]
 PortNumbers = Annotated[tuple[PortNumber, ...], Field(strict=False, min_length=1)]
 Driver = Annotated[str, AfterValidator(_known_driver), Field(json_schema_extra={"enum": list(DRIVER_NAMES)})]
 Value = Annotated[str, BeforeValidator(_value), WithJsonSchema({"type": ["string", "integer"]})]
@@ -151,11 +246,21 @@ Day = Annotated[date, BeforeValidator(_day)]
 class Provider(_Section):
     """One entry: the devices that it is about, by name, by driver or by both, and what they promise."""
 
-    devices: Names = Field(
+    devices: Devices = Field(
         default=(),
-        description='a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"]; left out: any name',
+        description='a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"], of {pci: "0000:5e:00.0"} and '
+        "of {netdev: ens1f0}; left out: any device",
+    )
+    except_: Devices = Field(
+        default=(),
+        alias="except",
+        description="a list of devices that the entry leaves out, named as in `devices`; left out: none",
     )
     driver: Driver = Field(default="", description="the name of an RDMA driver, such as mlx5; left out: any driver")
+    only_usable: bool = Field(
+        default=False,
+        description="true, if a device that cannot be opened is left out, or false, if it is BROKEN; left out: false",
+    )
     at_least: int = Field(
         default=0,
         ge=0,
@@ -164,12 +269,15 @@ class Provider(_Section):
     ports: Union[Literal["all"], PortNumbers] = Field(
         default="all", description="all, or a list of port numbers from 1 to 254"
     )
-    gid: Union[Literal["auto", "roce_v1", "roce_v2"], GidIndex] = Field(
-        default="auto", description="auto, roce_v1, roce_v2, or a GID index from 0 to 255"
+    gid: GidWish = Field(default="auto", description=GID)
+    pkey: PkeyWish = Field(default="auto", description=PKEY)
+    sl: int = Field(default=0, ge=0, le=15, description="a service level from 0 to 15; left out: 0")
+    traffic_class: int = Field(
+        default=0, ge=0, le=255, description="the traffic class of the GRH, from 0 to 255; left out: 0"
     )
     null_mr: Promise = Field(
-        description="required (it must work), optional (it must work if it can be allocated) or "
-        "absent (allocation must fail with EOPNOTSUPP)"
+        description="required (it must work), optional (it must work if it can be allocated), "
+        "absent (allocation must fail with EOPNOTSUPP) or ignore (the device is left out)"
     )
     timeout: float = Field(
         default=10,
@@ -189,7 +297,7 @@ class Provider(_Section):
         description="with driver: reference, how many devices (ref0, ref1, ...) to simulate, 1 to 64",
     )
 
-    @field_validator("devices", "ports")
+    @field_validator("devices", "except_", "ports")
     @classmethod
     def _names_each_once(cls, items: Any) -> Any:
         if isinstance(items, tuple) and len(set(items)) < len(items):
@@ -215,7 +323,8 @@ class Provider(_Section):
     @classmethod
     def _can_be_reached(cls, at_least: int, info: ValidationInfo) -> int:
         devices = info.data.get("devices", ())
-        if devices and not any(is_glob(name) for name in devices) and at_least > len(devices):
+        names = all(isinstance(name, str) and not is_glob(name) for name in devices)  # a place may have several devices
+        if devices and names and at_least > len(devices):
             raise _own(f"found {at_least}, but `devices` names only {len(devices)}; name more, or lower it")
         return at_least
 
@@ -439,12 +548,17 @@ def _text(key: Key, error: ErrorDetails) -> str:
     found = "missing" if error["type"] == "missing" else f"found {_shown(error['input'])}"
     section = _section(key)
     if error["type"] == "model_type":
-        return f"{found}; allowed: a mapping with the keys {', '.join(section.model_fields)}"
+        return f"{found}; allowed: a mapping with the keys {', '.join(_keys(section))}"
     section, name = (section, str(key[2])) if len(key) > 2 else (Providers, str(key[0]))
     if error["type"] == "extra_forbidden":
-        hint = _did_you_mean(name, section.model_fields)
-        return f"unknown key; {hint}allowed: {', '.join(section.model_fields)}"
-    return f"{found}; allowed: {section.model_fields[name].description}"
+        hint = _did_you_mean(name, _keys(section))
+        return f"unknown key; {hint}allowed: {', '.join(_keys(section))}"
+    return f"{found}; allowed: {_keys(section)[name].description}"
+
+
+def _keys(section: type[_Section]) -> dict[str, FieldInfo]:
+    """The keys of a section as the file writes them."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
 def _section(key: Key) -> type[_Section]:

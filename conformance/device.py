@@ -14,6 +14,22 @@ class Gid:
 
 
 @dataclass(frozen=True)
+class Pkey:
+    """One valid entry of a port's P_Key table (ibv_query_pkey(3), IBTA 10.9.1)."""
+
+    index: int
+    value: int
+
+    @property
+    def is_full(self) -> bool:
+        """Full members hear everybody of their partition; limited ones do not hear each other."""
+        return bool(self.value & 0x8000)
+
+    def __str__(self) -> str:
+        return f"P_Key {self.value:#06x} at index {self.index}"
+
+
+@dataclass(frozen=True)
 class Port:
     """ibv_query_port(3); only a port that is ACTIVE carries traffic."""
 
@@ -24,6 +40,8 @@ class Port:
     mtu: int  # the active MTU in bytes
     max_msg_sz: int  # bytes
     gids: tuple[Gid, ...]
+    pkeys: tuple[Pkey, ...] = ()
+    grh_required: bool = False  # IBV_QPF_GRH_REQUIRED: an address without a GRH is refused
 
 
 @dataclass(frozen=True)
@@ -51,17 +69,26 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a device is, by what else people call it."""
+
+    pci: str = ""  # 0000:5e:00.0; empty for what is no PCI function
+    netdevs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Device:
     """One device, as far as it tells of itself; where a query failed, `failures` says which and why."""
 
     name: str
     driver: str  # as conformance.kernel.DRIVERS spells it; "unknown" if the kernel does not tell
-    node_type: str  # CA (InfiniBand, RoCE), RNIC (iWARP), UNSPECIFIED (EFA), ...
+    transport: str  # IB (RoCE, too), IWARP, USNIC, USNIC_UDP or UNSPECIFIED (EFA); UNKNOWN if libibverbs cannot tell
     fw_ver: str
     vendor_id: int
     vendor_part_id: int
     ports: tuple[Port, ...]
     failures: tuple[str, ...]
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -79,9 +106,9 @@ class Machine:
     simulated: str  # why the devices are the reference device; "" if they are this machine's own
 
 
-def unopened(name: str, driver: str, failure: str, node_type: str = "UNKNOWN") -> Device:
+def unopened(name: str, driver: str, failure: str, transport: str = "UNKNOWN") -> Device:
     """A device of which nothing can be told but its name, and why."""
-    return Device(name, driver, node_type, "", 0, 0, (unknown_port(1),), (failure,))
+    return Device(name, driver, transport, "", 0, 0, (unknown_port(1),), (failure,), Place())
 
 
 def unknown_port(number: int) -> Port:

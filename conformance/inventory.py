@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 from typing import Optional, Union
 
 from conformance.config import (
+    MOST_PKEYS,
     REFERENCE,
+    At,
     Config,
     ConfigError,
     Environment,
@@ -20,7 +23,7 @@ from conformance.config import (
     is_named,
     variables,
 )
-from conformance.device import Device, Gid, OpenedDevice, Port
+from conformance.device import Device, Gid, OpenedDevice, Pkey, Port
 
 Owners = dict[str, Optional[str]]
 """Device name -> the name of the entry that it belongs to, or None."""
@@ -55,10 +58,26 @@ class _Asked:
 
 @dataclass(frozen=True)
 class Target(_Asked):
-    """One that can be tried, with one GID."""
+    """One that can be tried, and how its port is addressed."""
 
     device: OpenedDevice
-    gid: Gid | None  # None: the port is addressed by LID
+    gid: Gid | None  # None: the port is addressed by LID, without a GRH
+    pkey: Pkey | None  # None: the port tells of none; index 0 is used
+    sl: int = 0
+    traffic_class: int = 0  # of the GRH
+
+    @property
+    def route(self) -> str:
+        """How the port is addressed, in words. A P_Key other than the default one is named everywhere."""
+        infiniband = self.port.link_layer == "INFINIBAND"
+        words = [f"LID {self.port.lid:#x}"] if infiniband or self.gid is None else []
+        if self.gid is not None:
+            words.append(f"GID {self.gid.index} ({self.gid.type}, {self.gid.gid})")
+        if self.pkey is not None and (infiniband or (self.pkey.index, self.pkey.value) != (0, 0xFFFF)):
+            words.append(str(self.pkey))
+        words += [f"SL {self.sl}"] if self.sl else []
+        words += [f"traffic class {self.traffic_class}"] if self.traffic_class else []
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)
@@ -105,13 +124,20 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
     for device in devices:
         owner = owners[device.name]
         if owner is None:
-            hint = ", which the kernel does not tell: match it by name" if device.driver == "unknown" else ""
-            reason = f"no entry of {config.path} matches it (driver {device.driver}{hint})"
-            left_out.append((device.name, reason))
+            left_out.append((device.name, _why_unowned(config, entries, device)))
             continue
         provider = entries[owner]
+        if provider.null_mr == "ignore":
+            left_out.append((device.name, f"{config.where('providers', owner, 'null_mr')}: ignore"))
+            continue
+        if provider.only_usable and not isinstance(device, OpenedDevice):
+            where = config.where("providers", owner, "only_usable")
+            left_out.append((device.name, f"{where}: it cannot be opened: {'; '.join(device.failures)}"))
+            continue
         asked, not_asked = _ports(device, provider)
-        found = [_target(owner, provider, device, port, each) for port in asked for each in provider.environments]
+        found = [
+            _target(config, owner, provider, device, port, each) for port in asked for each in provider.environments
+        ]
         if provider.ports == "all" and any(isinstance(target, Target) for target in found):
             left_out += [(target.id, target.reason) for target in found if isinstance(target, BrokenTarget)]
             found = [target for target in found if isinstance(target, Target)]
@@ -120,20 +146,36 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
     return Inventory(tuple(tried), tuple(left_out))
 
 
-def choose_gid(device: Device, port: Port, wish: str | int) -> Gid | None:
-    """The GID that a `gid:` setting means on this port; None if no valid entry of its table fits.
+def choose_gid(device: Device, port: Port, wish: str | int | IPv6Network) -> Gid | None:
+    """The GID that a `gid:` setting means on this port; None if no valid entry of its table fits, or if it needs none.
 
-    auto, on RoCE: v2 of an IPv4 address, else v2, else v1, each at its lowest index; elsewhere: index 0.
+    auto, on RoCE: v2 of an IPv4 address, else v2, else v1, each at its lowest index; on InfiniBand: none, or the first
+    where the port requires a GRH; elsewhere: index 0. An address or a prefix: the first of these that it covers.
     """
     v1 = [gid for gid in port.gids if gid.type == "RoCE v1"]
     v2 = [gid for gid in port.gids if gid.type == "RoCE v2"]
     v2 = [gid for gid in v2 if _is_ipv4(gid)] + [gid for gid in v2 if not _is_ipv4(gid)]
-    if wish == "auto" and not is_roce(device, port):
-        wish = 0
-    if isinstance(wish, int):
+    others = [gid for gid in port.gids if gid.type not in ("RoCE v1", "RoCE v2")]
+    if isinstance(wish, IPv6Network):
+        fitting = [gid for gid in v2 + v1 + others if IPv6Address(gid.gid) in wish]
+    elif isinstance(wish, int):
         fitting = [gid for gid in port.gids if gid.index == wish]
+    elif wish == "auto" and not is_roce(device, port):
+        fitting = [gid for gid in port.gids if (gid.index == 0 or port.grh_required) and not _by_lid(device, port)]
     else:
         fitting = {"auto": v2 + v1, "roce_v2": v2, "roce_v1": v1}[wish]
+    return fitting[0] if fitting else None
+
+
+def choose_pkey(port: Port, wish: str | int) -> Pkey | None:
+    """The P_Key that a `pkey:` setting means on this port; None if no valid entry of its table fits.
+
+    auto: the first full member.
+    """
+    if wish == "auto":
+        fitting = [pkey for pkey in port.pkeys if pkey.is_full]
+    else:
+        fitting = [pkey for pkey in port.pkeys if wish in (pkey.index, pkey.value)]
     return fitting[0] if fitting else None
 
 
@@ -143,8 +185,13 @@ def _is_ipv4(gid: Gid) -> bool:
 
 
 def is_roce(device: Device, port: Port) -> bool:
-    """RoCE addresses by GID; iWARP (an RNIC on Ethernet) and EFA (unspecified) do so in their own ways."""
-    return device.node_type == "CA" and port.link_layer == "ETHERNET"
+    """RoCE addresses by GID; iWARP (on Ethernet, too) and EFA (unspecified) do so in their own ways."""
+    return device.transport == "IB" and port.link_layer == "ETHERNET"
+
+
+def _by_lid(device: Device, port: Port) -> bool:
+    """InfiniBand has LIDs, and a GRH only where the port asks for it."""
+    return device.transport == "IB" and port.link_layer == "INFINIBAND" and not port.grh_required
 
 
 def require_named_devices(config: Config) -> None:
@@ -157,29 +204,69 @@ def entries_for(config: Config, simulated: bool) -> dict[str, Provider]:
     return {name: entry for name, entry in config.providers.items() if (entry.driver == REFERENCE) == simulated}
 
 
-def _fits(entry: Provider, device: Device) -> bool:
-    by_name = not entry.devices or is_named(device.name, entry.devices)
-    return by_name and entry.driver in ("", device.driver)
+def _is_one_of(device: Device, named: Sequence[str | At]) -> bool:
+    return any(_is(device, each) for each in named)
+
+
+def _is(device: Device, named: str | At) -> bool:
+    if isinstance(named, At):
+        return named.place == device.place.pci if named.by == "pci" else named.place in device.place.netdevs
+    return is_named(device.name, (named,))
+
+
+def _could_fit(entry: Provider, device: Device) -> bool:
+    """Does the entry speak of the device, `except` left aside?"""
+    return (not entry.devices or _is_one_of(device, entry.devices)) and entry.driver in ("", device.driver)
 
 
 def _owner(entries: dict[str, Provider], device: Device) -> str | None:
-    return next((name for name, entry in entries.items() if _fits(entry, device)), None)
+    fitting = (
+        name for name, entry in entries.items() if _could_fit(entry, device) and not _is_one_of(device, entry.except_)
+    )
+    return next(fitting, None)
+
+
+def _why_unowned(config: Config, entries: dict[str, Provider], device: Device) -> str:
+    for name, entry in entries.items():
+        for index, each in enumerate(entry.except_):
+            if _could_fit(entry, device) and _is(device, each):
+                return f"{config.where('providers', name, 'except', index)}: {each}"
+    hint = ", which the kernel does not tell: match it by name" if device.driver == "unknown" else ""
+    return f"no entry of {config.path} matches it (driver {device.driver}{hint})"
+
+
+def _in_words(device: Device) -> str:
+    return f"{device.name} ({', '.join(filter(None, (device.driver, device.place.pci, *device.place.netdevs)))})"
+
+
+def _named_exactly(named: str | At, devices: Sequence[Device]) -> list[Device]:
+    """The devices that this names; none for a glob, but for one whose name it happens to be."""
+    if isinstance(named, At):
+        return [device for device in devices if _is(device, named)]
+    return [device for device in devices if device.name == named]
 
 
 def _missing(config: Config, entries: dict[str, Provider], devices: Sequence[Device]) -> list[str]:
     """Devices that the file demands, by name or by number, and the machine does not have."""
-    present = ", ".join(f"{device.name} ({device.driver})" for device in devices) or "no RDMA device"
+    present = ", ".join(map(_in_words, devices)) or "no RDMA device"
     mistakes = []
     for name, entry in entries.items():
+        if entry.null_mr == "ignore":
+            continue
         for index, wanted in enumerate(entry.devices):
-            if not is_glob(wanted) and all(device.name != wanted for device in devices):
+            may_be_missing = isinstance(wanted, str) and is_glob(wanted)
+            if not may_be_missing and not _named_exactly(wanted, devices):
                 where = config.where("providers", name, "devices", index)
                 way_out = "correct or remove the name, or write a glob, which may match nothing"
                 mistakes.append(f"{where}: {wanted} is not on this machine, which has {present}; {way_out}")
-        matching = [device.name for device in devices if _owner(entries, device) == name]
+        matching = [device for device in devices if _owner(entries, device) == name]
+        if entry.only_usable:
+            matching = [device for device in matching if isinstance(device, OpenedDevice)]
         if len(matching) < entry.at_least:
             where = config.where("providers", name, "at_least")
-            found = f"{entry.at_least} asked for, but {len(matching)} found ({', '.join(matching) or 'none'})"
+            usable = " usable" if entry.only_usable else ""
+            names = ", ".join(device.name for device in matching) or "none"
+            found = f"{entry.at_least}{usable} asked for, but {len(matching)} found ({names})"
             mistakes.append(f"{where}: {found}; this machine has {present}")
     return mistakes
 
@@ -187,17 +274,21 @@ def _missing(config: Config, entries: dict[str, Provider], devices: Sequence[Dev
 def _taken(config: Config, entries: dict[str, Provider], devices: Sequence[Device], owners: Owners) -> list[str]:
     """Devices that an entry names but does not get."""
     mistakes = []
-    drivers = {device.name: device.driver for device in devices}
     for name, entry in entries.items():
         for index, wanted in enumerate(entry.devices):
-            if wanted not in owners or owners[wanted] == name:
+            found = _named_exactly(wanted, devices)
+            if not found or any(owners[device.name] == name for device in found):
                 continue
+            device = found[0]
+            words = f"{wanted} ({device.name})" if isinstance(wanted, At) else wanted
             where = config.where("providers", name, "devices", index)
-            if entry.driver not in ("", drivers[wanted]):
-                mistakes.append(f"{where}: {wanted} has the driver {drivers[wanted]}, not {entry.driver}")
+            if entry.driver not in ("", device.driver):
+                mistakes.append(f"{where}: {words} has the driver {device.driver}, not {entry.driver}")
+            elif _is_one_of(device, entry.except_):
+                mistakes.append(f"{where}: {words} is in `except` of the same entry; remove it from one of the two")
             else:
-                first = config.where("providers", str(owners[wanted]))
-                mistakes.append(f"{where}: {wanted} goes to an earlier entry ({first}); move this entry above it")
+                first = config.where("providers", str(owners[device.name]))
+                mistakes.append(f"{where}: {words} goes to an earlier entry ({first}); move this entry above it")
     return mistakes
 
 
@@ -228,17 +319,43 @@ def _ports(device: Device, provider: Provider) -> tuple[list[Port], list[Port]]:
     return asked, [port for port in device.ports if port not in asked]
 
 
-def _target(owner: str, provider: Provider, device: Device, port: Port, environment: Environment) -> AnyTarget:
+def _target(
+    config: Config, owner: str, provider: Provider, device: Device, port: Port, environment: Environment
+) -> AnyTarget:
     wanted = provider.null_mr, provider.timeout, variables(environment), environment_label(environment)
-    gid = choose_gid(device, port, provider.gid)
     reasons = device.failures
     if isinstance(device, OpenedDevice):
+        gid, pkey = choose_gid(device, port, provider.gid), choose_pkey(port, provider.pkey)
         if port.state != "ACTIVE":
             reasons = (f"port {port.number} is {port.state}, not ACTIVE", *reasons)
-        # InfiniBand has LIDs, iWARP and EFA their own ways; only RoCE cannot do without a GID.
-        elif gid is None and (provider.gid != "auto" or is_roce(device, port)):
-            table = ", ".join(f"{gid.index}: {gid.type} {gid.gid}" for gid in port.gids) or "empty"
-            reasons = (f"port {port.number} has no GID that fits `gid: {provider.gid}`; its table: {table}", *reasons)
+        elif objections := tuple(_objections(config, owner, provider, device, port)):
+            reasons = (*objections, *reasons)
         else:
-            return Target(owner, device, port, *wanted, gid)
+            return Target(owner, device, port, *wanted, gid, pkey, provider.sl, provider.traffic_class)
     return BrokenTarget(owner, device, port, *wanted, "; ".join(reasons))
+
+
+def _objections(config: Config, owner: str, provider: Provider, device: Device, port: Port) -> Iterator[str]:
+    """Why the port cannot be addressed as its entry asks."""
+    name = f"{device.name}/{port.number}"
+    gid, pkey = choose_gid(device, port, provider.gid), choose_pkey(port, provider.pkey)
+    # InfiniBand has LIDs, iWARP and EFA their own ways; only RoCE cannot do without a GID.
+    if gid is None and (provider.gid != "auto" or port.grh_required or is_roce(device, port)):
+        where = config.where("providers", owner, "gid")
+        wish = str(provider.gid).removesuffix("/128")
+        table = ", ".join(f"{gid.index}: {gid.type} {gid.gid}" for gid in port.gids)
+        way_out = "ask for one of those" if table else "give its netdev an address, or leave it out (`except`)"
+        yield f"{where}: {name} has no GID that fits `gid: {wish}`; its table: {table or 'empty'}; {way_out}"
+    elif gid is None and provider.traffic_class:
+        where = config.where("providers", owner, "traffic_class")
+        yield f"{where}: a traffic class is part of a GRH, and {name} is addressed by LID; add `gid: 0`, or remove it"
+    if pkey is None and not port.pkeys and provider.pkey == "auto":
+        return  # a port without P_Keys, as some iWARP devices have it
+    if pkey is None or not pkey.is_full:
+        where = config.where("providers", owner, "pkey")
+        is_value = isinstance(provider.pkey, int) and provider.pkey > MOST_PKEYS
+        wish = f"{provider.pkey:#06x}" if is_value else str(provider.pkey)
+        found = f"no P_Key of a full member that fits `pkey: {wish}`"
+        table = ", ".join(f"{pkey.index}: {pkey.value:#06x}" for pkey in port.pkeys) or "empty"
+        way_out = "ask for one from 0x8001 on, or have the subnet manager make the port a full member"
+        yield f"{where}: {name} has {found}, and limited ones do not hear each other; its table: {table}; {way_out}"

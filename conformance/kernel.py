@@ -2,6 +2,7 @@
 """What the kernel says of this machine's RDMA devices, before anything of pyverbs is imported."""
 
 import os
+import re
 import socket
 import struct
 import sys
@@ -43,6 +44,8 @@ SIMULATED_HCA = "CONNECTX_ROOT"
 MODULE_NAMES = ("{}_ib", "rdma_{}", "ib_{}", "iw_{}", "{}_roce_hw_v2", "{}")
 """What the kernel module of a driver may be called."""
 
+PCI_ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+
 # <linux/netlink.h> and <rdma/rdma_netlink.h>
 _NETLINK_RDMA = 20
 _NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
@@ -61,6 +64,24 @@ def hca_is_simulated() -> bool:
 def device_names(sysfs: Path = SYSFS) -> list[str]:
     """Names of the RDMA devices that the kernel has, sorted; none if it has no RDMA support."""
     return sorted(entry.name for entry in sysfs.iterdir()) if sysfs.is_dir() else []
+
+
+def pci_address(device: str, sysfs: Path = SYSFS) -> str:
+    """The PCI address of an RDMA device's function, 0000:5e:00.0; empty for one that has none."""
+    parent = (sysfs / device / "device").resolve().name
+    return parent if re.fullmatch(PCI_ADDRESS, parent) else ""
+
+
+def netdevs(device: str, sysfs: Path = SYSFS) -> tuple[str, ...]:
+    """The netdevs of an RDMA device, sorted: of its GIDs, of its PCI function, and that which a software one is on."""
+    folder = sysfs / device
+    names = {entry.name for entry in folder.glob("device/net/*")}
+    for file in (folder / "parent", *folder.glob("ports/*/gid_attrs/ndevs/*")):
+        try:
+            names.add(file.read_text(errors="replace").strip())
+        except OSError:  # absent, or an entry of the GID table that is empty
+            continue
+    return tuple(sorted(names - {""}))
 
 
 def device_drivers() -> dict[str, str]:

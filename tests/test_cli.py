@@ -35,7 +35,7 @@ def test_devices_says_that_the_reference_is_used_and_what_would_be_tried(tmp_pat
     assert lines[0] == "the reference device (simulated) is used, because it was asked for"
     assert lines[2] == "tried (2):"
     assert lines[3].startswith("  ref0/1  sim, null MR required: reference, firmware ")
-    assert ", MTU 1024, GID 1 RoCE v2 " in lines[3]
+    assert ", MTU 1024, GID 1 (RoCE v2, " in lines[3]
     assert lines[4].startswith("  ref1/1  sim, null MR required: reference, firmware ")
     assert lines[5:] == ["left out (0):"]
 
@@ -62,7 +62,8 @@ def test_devices_is_1_with_a_target_that_cannot_be_tried(tmp_path: Path) -> None
     path = write(tmp_path, "providers: {sim: {driver: reference, gid: 200, null_mr: required}}")
     done = run("devices", "--providers", path, "--reference")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "ref0/1  sim, null MR required: BROKEN: port 1 has no GID that fits `gid: 200`; its" in done.stdout
+    key = f"{path}:1: providers.sim.gid"
+    assert f"ref0/1  sim, null MR required: BROKEN: {key}: ref0/1 has no GID that fits `gid: 200`; its" in done.stdout
 
 
 def test_devices_is_1_with_nothing_to_try(tmp_path: Path) -> None:

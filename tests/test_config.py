@@ -5,6 +5,7 @@ import json
 import tempfile
 import warnings
 from datetime import date
+from ipaddress import IPv6Network
 from pathlib import Path
 
 import pytest
@@ -15,18 +16,34 @@ from ruamel.yaml.error import ReusedAnchorWarning
 from conformance import config
 
 NULL_MR = (
-    "required (it must work), optional (it must work if it can be allocated) or absent (allocation must fail "
-    "with EOPNOTSUPP)"
+    "required (it must work), optional (it must work if it can be allocated), absent (allocation must fail "
+    "with EOPNOTSUPP) or ignore (the device is left out)"
 )
 PORTS = "all, or a list of port numbers from 1 to 254"
-GID = "auto, roce_v1, roce_v2, or a GID index from 0 to 255"
+GID = (
+    "auto, roce_v1, roce_v2, a GID index from 0 to 255, or an address or prefix such as "
+    '"::ffff:192.0.2.7" or "fe80::/64"'
+)
+PKEY = "auto (the first full member), a P_Key index from 0 to 4095, or the value of a full member, 0x8001 to 0xffff"
+SL = "a service level from 0 to 15; left out: 0"
+CLASS = "the traffic class of the GRH, from 0 to 255; left out: 0"
+USABLE = "true, if a device that cannot be opened is left out, or false, if it is BROKEN; left out: false"
 TIMEOUT = "seconds that one completion or one verbs call may take, above 0 and up to 3600"
-DEVICES = 'a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"]; left out: any name'
+DEVICES = (
+    'a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"], of {pci: "0000:5e:00.0"} and of '
+    "{netdev: ens1f0}; left out: any device"
+)
+NAMED = 'a list of device names and globs, such as [mlx5_0, "mlx5_bond_*"]; left out: any device'
+DEVICE = 'a device name or glob, {pci: "0000:5e:00.0"} (with its domain, in small letters) or {netdev: ens1f0}'
+EXCEPT = "a list of devices that the entry leaves out, named as in `devices`; left out: none"
 NAMES = (
     "entries by a name of letters, digits, `_`, `.` and `-`; a device belongs to the first entry, from the "
     "top, that matches it"
 )
-KEYS = "devices, driver, at_least, ports, gid, null_mr, timeout, environments, simulate"
+KEYS = (
+    "devices, except, driver, only_usable, at_least, ports, gid, pkey, sl, traffic_class, null_mr, timeout, "
+    "environments, simulate"
+)
 ENVIRONMENTS = (
     "a list of sets of environment variables, such as {name: cqe128, MLX5_CQE_SIZE: 128}; each port is tried once "
     "with each"
@@ -109,7 +126,7 @@ WRONG = {
     ),
     "a device that is a path": (
         "providers:\n  a:\n    devices:\n    - mlx5_0\n    - /dev/infiniband/uverbs0\n    null_mr: absent",
-        [f':5: providers.a.devices[1]: found "/dev/infiniband/uverbs0"; allowed: {DEVICES}'],
+        [f':5: providers.a.devices[1]: found "/dev/infiniband/uverbs0"; allowed: {DEVICE}'],
     ),
     "a device twice": (
         "providers:\n  a: {devices: [mlx5_0, mlx5_1, mlx5_0], null_mr: absent}",
@@ -161,6 +178,55 @@ WRONG = {
     "GID true": (
         "providers:\n  a: {driver: rxe, gid: true, null_mr: absent}",
         [f":2: providers.a.gid: found true; allowed: {GID}"],
+    ),
+    "GID prefix with host bits": (
+        "providers:\n  a: {driver: rxe, gid: 'fe80::1/64', null_mr: absent}",
+        [f':2: providers.a.gid: found "fe80::1/64": fe80::1/64 has host bits set; allowed: {GID}'],
+    ),
+    "P_Key of a limited member": (
+        "providers:\n  a: {driver: mlx5, pkey: 0x7fff, null_mr: absent}",
+        [
+            ":2: providers.a.pkey: found 32767, the value of a limited member, which does not hear another one; "
+            f"allowed: {PKEY}"
+        ],
+    ),
+    "P_Key of no partition": (
+        "providers:\n  a: {driver: mlx5, pkey: 0x10000, null_mr: absent}",
+        [f":2: providers.a.pkey: found 65536; allowed: {PKEY}"],
+    ),
+    "P_Key true": (
+        "providers:\n  a: {driver: mlx5, pkey: true, null_mr: absent}",
+        [f":2: providers.a.pkey: found true; allowed: {PKEY}"],
+    ),
+    "SL and traffic class": (
+        "providers:\n  a: {driver: mlx5, sl: 16,\n    traffic_class: -1, null_mr: absent}",
+        [
+            f":2: providers.a.sl: found 16; allowed: {SL}",
+            f":3: providers.a.traffic_class: found -1; allowed: {CLASS}",
+        ],
+    ),
+    "PCI address without a domain": (
+        "providers:\n  a:\n    devices:\n    - {pci: '5e:00.0'}\n    null_mr: absent",
+        [f':4: providers.a.devices[0]: found {{"pci": "5e:00.0"}}; allowed: {DEVICE}'],
+    ),
+    "place of two kinds": (
+        "providers:\n  a: {devices: [{pci: '0000:5e:00.0', netdev: eth0}], null_mr: absent}",
+        [f':2: providers.a.devices[0]: found {{"pci": "0000:5e:00.0", "netdev": "eth0"}}; allowed: {DEVICE}'],
+    ),
+    "place of no kind": (
+        "providers:\n  a: {devices: [{mac: x}, {}], null_mr: absent}",
+        [
+            f':2: providers.a.devices[0]: found {{"mac": "x"}}; allowed: {DEVICE}',
+            f":2: providers.a.devices[1]: found {{}}; allowed: {DEVICE}",
+        ],
+    ),
+    "except is no list": (
+        "providers:\n  a: {driver: mlx5, except: mlx5_0, null_mr: absent}",
+        [f':2: providers.a.except: found "mlx5_0"; allowed: {EXCEPT}'],
+    ),
+    "only_usable is no word": (
+        "providers:\n  a: {driver: mlx5, only_usable: 1, null_mr: absent}",
+        [f":2: providers.a.only_usable: found 1; allowed: {USABLE}"],
     ),
     "timeout 0": (
         "providers:\n  a: {driver: rxe, timeout: 0, null_mr: absent}",
@@ -376,7 +442,7 @@ WRONG |= {
     ),
     "waiver for no device": (
         waived(f"checks: [a], devices: [], {WHY}"),
-        [f":3: waivers[0].devices: found []; allowed: {DEVICES.replace('any name', 'any device')}"],
+        [f":3: waivers[0].devices: found []; allowed: {NAMED}"],
     ),
     "waiver for an unknown driver": (
         waived(f"checks: [a], driver: mlx5_core, {WHY}"),
@@ -560,6 +626,26 @@ def test_only_a_promise_and_one_way_to_match_are_needed(tmp_path: Path) -> None:
         "auto",
         10,
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "network"),
+    [
+        ('"::ffff:192.0.2.7"', "::ffff:192.0.2.7/128"),
+        ("192.0.2.7", "::ffff:192.0.2.7/128"),
+        ("192.0.2.0/24", "::ffff:192.0.2.0/120"),
+        ("fe80::/64", "fe80::/64"),
+    ],
+)
+def test_a_gid_can_be_an_address_or_a_prefix(written: str, network: str, tmp_path: Path) -> None:
+    text = f"providers: {{a: {{driver: rxe, gid: {written}, null_mr: absent}}}}"
+    assert config.load(write(tmp_path, text)).providers["a"].gid == IPv6Network(network)
+
+
+def test_a_device_can_be_named_by_its_place(tmp_path: Path) -> None:
+    text = "providers: {a: {devices: [mlx5_0, {pci: 0000:5e:00.0}, {netdev: eth0}], null_mr: absent}}"
+    devices = config.load(write(tmp_path, text)).providers["a"].devices
+    assert devices == ("mlx5_0", config.At("pci", "0000:5e:00.0"), config.At("netdev", "eth0"))
 
 
 def test_at_least_may_ask_for_every_device_that_is_named(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, **refused: Any) -> Device:
 def test_a_device_that_cannot_be_opened_has_its_name_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     found = listed(monkeypatch, __init__=refuse)
     assert not isinstance(found, OpenedDevice)
-    assert (found.name, found.driver, found.node_type) == ("ref0", "mlx5", "CA")
+    assert (found.name, found.driver, found.transport) == ("ref0", "mlx5", "IB")
     assert found.ports == (unknown_port(1),)
     assert found.failures == ("ibv_open_device: Refused. Errno: 22, Invalid argument",)
 
@@ -72,6 +72,18 @@ def test_a_zero_gid_is_no_gid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert port.gids == ()
 
 
+def test_a_port_whose_pkeys_cannot_be_queried_has_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = listed(monkeypatch, query_pkey=refuse)
+    [port] = found.ports
+    assert (port.state, port.pkeys) == ("ACTIVE", ())
+    assert found.failures == ("ibv_query_pkey 1 0: Refused. Errno: 22, Invalid argument",)
+
+
+def test_a_zero_pkey_is_no_pkey(monkeypatch: pytest.MonkeyPatch) -> None:
+    [port] = listed(monkeypatch, query_pkey=lambda *_: 0).ports
+    assert port.pkeys == ()
+
+
 COUNTS = (
     *("max_sge", "max_sge_rd", "max_srq_sge", "max_qp_wr", "max_srq_wr", "max_cqe", "max_mr_size", "max_srq"),
     *("max_qp_rd_atom", "max_qp_init_rd_atom", "atomic_caps"),
@@ -100,5 +112,5 @@ def test_a_device_that_can_make_no_srq_has_none(max_srq: int) -> None:
 
 
 def test_a_value_that_no_constant_has_is_shown_with_its_number() -> None:
-    assert devices._name(77, "IBV_NODE_", devices.NODE_TYPES) == "IBV_NODE_? (77)"
+    assert devices._name(77, "IBV_PORT_", devices.PORT_STATES) == "IBV_PORT_? (77)"
     assert devices._gid_type(77) == "IBV_GID_TYPE_? (77)"

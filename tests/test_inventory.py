@@ -6,12 +6,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from ipaddress import IPv6Network
 from pathlib import Path
 
 import pytest
 
 from conformance import config, inventory
-from conformance.device import Device, Gid, OpenedDevice, Port, unopened
+from conformance.device import Device, Gid, OpenedDevice, Pkey, Place, Port, unopened
 from conformance.verbs.devices import list_devices
 from conformance.verbs.machine import open_machine
 from tests.made_up import LIMITS
@@ -27,8 +28,13 @@ ROCE = Port(1, "ACTIVE", "ETHERNET", 0, 1024, 1 << 30, (V1, V2, V1_IPV4, V2_IPV4
 INFINIBAND = Port(1, "ACTIVE", "INFINIBAND", 7, 4096, 1 << 30, (IB,))
 
 
-def device(name: str, *ports: Port, driver: str = "mlx5", node_type: str = "CA") -> OpenedDevice:
-    return OpenedDevice(name, driver, node_type, "16.35.1012", 0x2C9, 4119, ports or (ROCE,), (), LIMITS)
+NOWHERE = Place()
+
+
+def device(
+    name: str, *ports: Port, driver: str = "mlx5", transport: str = "IB", place: Place = NOWHERE
+) -> OpenedDevice:
+    return OpenedDevice(name, driver, transport, "16.35.1012", 0x2C9, 4119, ports or (ROCE,), (), place, LIMITS)
 
 
 def second(port: Port, **changes: object) -> Port:
@@ -65,7 +71,7 @@ def test_a_target_has_all_that_a_check_needs(tmp_path: Path) -> None:
     cx = device("mlx5_0")
     found = match(tmp_path, "lab: {driver: mlx5, null_mr: required, timeout: 3}", cx)
     assert found == inventory.Inventory(
-        (inventory.Target("lab", cx, ROCE, "required", 3, (), "", V2_IPV4),),
+        (inventory.Target("lab", cx, ROCE, "required", 3, (), "", V2_IPV4, None),),
         (),
     )
     assert found.targets[0].id == "mlx5_0/1"
@@ -166,6 +172,87 @@ def test_a_named_device_that_an_earlier_entry_takes_is_an_error(tmp_path: Path) 
     ]
 
 
+CX = Place("0000:5e:00.0", ("ens1f0", "ens1f0v1"))
+
+
+@pytest.mark.parametrize("named", ["{pci: 0000:5e:00.0}", "{netdev: ens1f0}", "{netdev: ens1f0v1}"])
+def test_a_device_can_be_named_by_its_place(named: str, tmp_path: Path) -> None:
+    found = match(tmp_path, f"a: {{devices: [{named}], null_mr: optional}}", device("x", place=CX), device("y"))
+    assert [target.id for target in found.targets] == ["x/1"]
+
+
+def test_a_place_that_is_not_on_the_machine_is_told_with_those_that_are(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "a: {devices: [{netdev: eth9}], null_mr: required}")
+    assert mistakes(valid, device("mlx5_0", place=CX)) == [
+        ":2: providers.a.devices[0]: netdev eth9 is not on this machine, which has mlx5_0 (mlx5, 0000:5e:00.0, ens1f0, "
+        "ens1f0v1); correct or remove the name, or write a glob, which may match nothing"
+    ]
+
+
+def test_a_place_of_two_devices_may_name_them_by_driver(tmp_path: Path) -> None:
+    devices = device("mlx5_0", place=CX), device("rxe0", driver="rxe", place=Place("", ("ens1f0",)))
+    found = match(tmp_path, "a: {devices: [{netdev: ens1f0}], driver: rxe, null_mr: absent}", *devices)
+    assert [target.id for target in found.targets] == ["rxe0/1"]
+
+
+def test_a_place_that_an_earlier_entry_takes_is_an_error(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path, "mlx5: {driver: mlx5, null_mr: optional}", "mine: {devices: [{netdev: ens1f0}], null_mr: required}"
+    )
+    assert mistakes(valid, device("mlx5_0", place=CX)) == [
+        f":3: providers.mine.devices[0]: netdev ens1f0 (mlx5_0) goes to an earlier entry ({tmp_path}/providers.yaml:2: "
+        "providers.mlx5); move this entry above it"
+    ]
+
+
+def test_an_entry_leaves_devices_out(tmp_path: Path) -> None:
+    devices = [device(f"mlx5_{number}", place=CX if number == 2 else Place()) for number in range(4)]
+    entry = "a: {driver: mlx5, except: [mlx5_1, {netdev: ens1f0}, 'x*'], null_mr: optional}"
+    found = match(tmp_path, entry, *devices)
+    assert [target.id for target in found.targets] == ["mlx5_0/1", "mlx5_3/1"]
+    where = f"{tmp_path}/providers.yaml:2: providers.a.except"
+    assert found.left_out == (("mlx5_1", f"{where}[0]: mlx5_1"), ("mlx5_2", f"{where}[1]: netdev ens1f0"))
+
+
+def test_what_an_entry_leaves_out_goes_to_a_later_one(tmp_path: Path) -> None:
+    entries = "a: {driver: mlx5, except: [mlx5_1], null_mr: optional}", "b: {devices: ['mlx5_*'], null_mr: absent}"
+    found = inventory.targets(configured(tmp_path, *entries), [device("mlx5_0"), device("mlx5_1")])
+    assert [(target.id, target.provider) for target in found.targets] == [("mlx5_0/1", "a"), ("mlx5_1/1", "b")]
+
+
+def test_a_device_that_is_named_and_left_out_is_an_error(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "a: {devices: [mlx5_0, mlx5_1], except: [mlx5_1], null_mr: required}")
+    assert mistakes(valid, device("mlx5_0"), device("mlx5_1")) == [
+        ":2: providers.a.devices[1]: mlx5_1 is in `except` of the same entry; remove it from one of the two"
+    ]
+
+
+def test_an_entry_may_ignore_its_devices_which_need_not_be_there(tmp_path: Path) -> None:
+    entries = "off: {devices: [mlx5_0, mlx5_7], null_mr: ignore}", "a: {driver: mlx5, null_mr: optional}"
+    found = inventory.targets(configured(tmp_path, *entries), [device("mlx5_0"), device("mlx5_1")])
+    assert [target.id for target in found.targets] == ["mlx5_1/1"]
+    assert found.left_out == (("mlx5_0", f"{tmp_path}/providers.yaml:2: providers.off.null_mr: ignore"),)
+
+
+def test_only_what_can_be_opened_is_tried_where_the_entry_says_so(tmp_path: Path) -> None:
+    devices = device("mlx5_0"), unopened("mlx5_1", "mlx5", "ibv_open_device: Errno: 2")
+    found = match(tmp_path, "a: {driver: mlx5, only_usable: true, null_mr: required}", *devices)
+    assert endings(found) == [("mlx5_0/1", "")]
+    assert found.left_out == (
+        (
+            "mlx5_1",
+            f"{tmp_path}/providers.yaml:2: providers.a.only_usable: it cannot be opened: ibv_open_device: Errno: 2",
+        ),
+    )
+
+
+def test_at_least_counts_what_can_be_opened_where_only_that_is_tried(tmp_path: Path) -> None:
+    valid = configured(tmp_path, "a: {driver: mlx5, only_usable: true, at_least: 1, null_mr: required}")
+    assert mistakes(valid, unopened("mlx5_1", "mlx5", "Errno: 2")) == [
+        ":2: providers.a.at_least: 1 usable asked for, but 0 found (none); this machine has mlx5_1 (mlx5)"
+    ]
+
+
 def test_a_port_that_the_device_has_not_is_an_error(tmp_path: Path) -> None:
     valid = configured(tmp_path, "a: {driver: mlx5, ports: [1, 3], null_mr: optional}")
     assert mistakes(valid, device("mlx5_0", ROCE, second(ROCE))) == [
@@ -197,7 +284,11 @@ def test_a_port_without_a_fitting_gid_is_left_out_next_to_one_that_has_it(tmp_pa
     )
     assert [(target.id, target.gid) for target in found.usable] == [("mlx5_0/1", V2_IPV4)]
     assert found.left_out == (
-        ("mlx5_0/2", f"port 2 has no GID that fits `gid: roce_v2`; its table: 0: RoCE v1 {V1.gid}"),
+        (
+            "mlx5_0/2",
+            f"{tmp_path}/providers.yaml:2: providers.a.gid: mlx5_0/2 has no GID that fits `gid: roce_v2`; its table: "
+            f"0: RoCE v1 {V1.gid}; ask for one of those",
+        ),
     )
 
 
@@ -254,22 +345,26 @@ def test_a_port_that_cannot_be_queried_says_which_query_failed(tmp_path: Path) -
         (0, (V1, V2), V1),
         (1, (V1, V2), V2),
         (3, (V1, V2), None),
+        (IPv6Network("::ffff:192.168.0.1"), (V1, V1_IPV4, V2_IPV4), V2_IPV4),
+        (IPv6Network("::ffff:192.168.0.0/112"), (V1, V1_IPV4), V1_IPV4),
+        (IPv6Network("fe80::/64"), (V1, V2, V2_IPV4), V2),
+        (IPv6Network("fd00::/8"), (V1, V2, V2_IPV4), None),
     ],
 )
 def test_a_roce_port_gets_the_gid_that_is_asked_for(
-    wish: str | int, gids: tuple[Gid, ...], expected: Gid | None
+    wish: str | int | IPv6Network, gids: tuple[Gid, ...], expected: Gid | None
 ) -> None:
     port = replace(ROCE, gids=gids)
     assert inventory.choose_gid(device("mlx5_0", port), port, wish) == expected
 
 
 @pytest.mark.parametrize(
-    ("node_type", "port"),
-    [("CA", INFINIBAND), ("RNIC", replace(ROCE, gids=(IB,))), ("UNSPECIFIED", replace(INFINIBAND, lid=0))],
-    ids=["InfiniBand", "iWARP", "EFA"],
+    ("transport", "port"),
+    [("IWARP", replace(ROCE, gids=(IB,))), ("UNSPECIFIED", replace(INFINIBAND, link_layer="UNSPECIFIED", lid=0))],
+    ids=["iWARP", "EFA"],
 )
-def test_other_ports_get_index_0(node_type: str, port: Port) -> None:
-    assert inventory.choose_gid(device("x", port, node_type=node_type), port, "auto") == IB
+def test_other_ports_get_index_0(transport: str, port: Port) -> None:
+    assert inventory.choose_gid(device("x", port, transport=transport), port, "auto") == IB
 
 
 def test_an_infiniband_port_needs_no_gid(tmp_path: Path) -> None:
@@ -280,19 +375,98 @@ def test_an_infiniband_port_needs_no_gid(tmp_path: Path) -> None:
 
 def test_an_infiniband_port_has_no_roce_gid_to_ask_for(tmp_path: Path) -> None:
     [target] = match(tmp_path, "a: {driver: mlx5, gid: roce_v1, null_mr: optional}", device("ib0", INFINIBAND)).targets
-    assert reason(target) == f"port 1 has no GID that fits `gid: roce_v1`; its table: 0: IB {IB.gid}"
+    assert f": providers.a.gid: ib0/1 has no GID that fits `gid: roce_v1`; its table: 0: IB {IB.gid}; " in reason(
+        target
+    )
+
+
+GID_0 = "a: {driver: mlx5, gid: 0, null_mr: optional}"
+
+
+@pytest.mark.parametrize(
+    ("entry", "required", "expected", "route"),
+    [
+        ("a: {driver: mlx5, null_mr: optional}", False, None, "LID 0x7, P_Key 0xffff at index 0"),
+        ("a: {driver: mlx5, null_mr: optional}", True, IB, f"LID 0x7, GID 0 (IB, {IB.gid}), P_Key 0xffff at index 0"),
+        (GID_0, False, IB, f"LID 0x7, GID 0 (IB, {IB.gid}), P_Key 0xffff at index 0"),
+        (
+            "a: {driver: mlx5, gid: 'fe80::/64', sl: 3, traffic_class: 8, null_mr: optional}",
+            False,
+            IB,
+            f"LID 0x7, GID 0 (IB, {IB.gid}), P_Key 0xffff at index 0, SL 3, traffic class 8",
+        ),
+    ],
+    ids=["by LID", "required by the port", "asked for by index", "asked for by prefix"],
+)
+def test_an_infiniband_port_gets_a_grh_where_it_asks_for_one_or_its_entry_does(
+    entry: str, required: bool, expected: Gid | None, route: str, tmp_path: Path
+) -> None:
+    port = replace(INFINIBAND, grh_required=required, pkeys=(Pkey(0, 0xFFFF),))
+    [target] = match(tmp_path, entry, device("ib0", port)).usable
+    assert (target.gid, target.route) == (expected, route)
+
+
+def test_a_port_that_requires_a_grh_and_has_no_gid_is_broken(tmp_path: Path) -> None:
+    port = replace(INFINIBAND, gids=(), grh_required=True)
+    [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("ib0", port)).targets
+    assert "providers.a.gid: ib0/1 has no GID that fits `gid: auto`; its table: empty; " in reason(target)
+
+
+def test_a_traffic_class_needs_a_grh(tmp_path: Path) -> None:
+    entry = "a: {driver: mlx5, traffic_class: 8, null_mr: optional}"
+    [target] = match(tmp_path, entry, device("ib0", INFINIBAND)).targets
+    assert reason(target) == (
+        f"{tmp_path}/providers.yaml:2: providers.a.traffic_class: a traffic class is part of a GRH, and ib0/1 is "
+        "addressed by LID; add `gid: 0`, or remove it"
+    )
+
+
+PKEYS = (Pkey(0, 0x7FFF), Pkey(2, 0x8001), Pkey(3, 0x8002))
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [("auto", PKEYS[1]), (2, PKEYS[1]), (3, PKEYS[2]), (0x8002, PKEYS[2]), (0, PKEYS[0]), (1, None), (0x8003, None)],
+)
+def test_a_port_gets_the_pkey_that_is_asked_for(wish: str | int, expected: Pkey | None) -> None:
+    assert inventory.choose_pkey(replace(INFINIBAND, pkeys=PKEYS), wish) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "pkeys"),
+    [("0", "0", PKEYS), ("1", "1", PKEYS), ("0x8003", "0x8003", PKEYS), ("auto", "auto", PKEYS[:1]), ("0", "0", ())],
+    ids=["limited", "no such index", "no such value", "none is full", "none at all"],
+)
+def test_without_a_pkey_that_ends_hear_each_other_by_a_port_is_broken(
+    written: str, shown: str, pkeys: tuple[Pkey, ...], tmp_path: Path
+) -> None:
+    entry = f"a: {{driver: mlx5, pkey: {written}, null_mr: optional}}"
+    [target] = match(tmp_path, entry, device("ib0", replace(INFINIBAND, pkeys=pkeys))).targets
+    assert reason(target).startswith(
+        f"{tmp_path}/providers.yaml:2: providers.a.pkey: ib0/1 has no P_Key of a full member that fits `pkey: {shown}`"
+        ", and limited ones do not hear each other; its table: "
+    )
+
+
+def test_a_port_that_tells_of_no_pkeys_is_used_without(tmp_path: Path) -> None:
+    [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("ib0", INFINIBAND)).usable
+    assert (target.pkey, target.route) == (None, "LID 0x7")
 
 
 def test_a_roce_port_with_an_empty_table_is_broken(tmp_path: Path) -> None:
     port = replace(ROCE, gids=())
     [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", device("mlx5_0", port)).targets
-    assert reason(target) == "port 1 has no GID that fits `gid: auto`; its table: empty"
+    assert reason(target) == (
+        f"{tmp_path}/providers.yaml:2: providers.a.gid: mlx5_0/1 has no GID that fits `gid: auto`; its table: empty; "
+        "give its netdev an address, or leave it out (`except`)"
+    )
 
 
 def test_a_table_that_cannot_be_queried_says_so(tmp_path: Path) -> None:
     failed = replace(device("mlx5_0", replace(ROCE, gids=())), failures=("ibv_query_gid_table: Errno: 22",))
     [target] = match(tmp_path, "a: {driver: mlx5, null_mr: optional}", failed).targets
-    assert reason(target).endswith("its table: empty; ibv_query_gid_table: Errno: 22")
+    assert "its table: empty; " in reason(target)
+    assert reason(target).endswith("; ibv_query_gid_table: Errno: 22")
 
 
 def test_entries_for_real_devices_are_silent_about_simulated_ones(tmp_path: Path) -> None:
@@ -405,7 +579,7 @@ def test_a_python_without_pyverbs_says_so() -> None:
 
 def test_listing_tells_what_the_reference_device_reports() -> None:
     first, _ = list_devices({"ref0": "reference"})
-    assert (first.name, first.driver, first.node_type, first.failures) == ("ref0", "reference", "CA", ())
+    assert (first.name, first.driver, first.transport, first.failures) == ("ref0", "reference", "IB", ())
     assert isinstance(first, OpenedDevice)
     assert first.limits.max_sge > 1
     assert first.limits.atomic == "HCA"

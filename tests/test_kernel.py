@@ -126,3 +126,18 @@ def test_devices_are_listed_by_name(tmp_path: Path) -> None:
 
 def test_a_kernel_without_rdma_has_no_devices(tmp_path: Path) -> None:
     assert kernel.device_names(tmp_path / "none") == []
+
+
+def test_places_are_what_sysfs_tells(tmp_path: Path) -> None:
+    function = tmp_path / "devices" / "0000:5e:00.0"
+    (function / "net" / "ens1f0").mkdir(parents=True)
+    gids = tmp_path / "mlx5_0" / "ports" / "1" / "gid_attrs" / "ndevs"
+    gids.mkdir(parents=True)
+    (gids / "0").write_text("bond0\n")
+    (gids / "1").mkdir()  # cannot be read, as an entry that is empty
+    (tmp_path / "mlx5_0" / "device").symlink_to(function)
+    (tmp_path / "rxe0").mkdir()
+    (tmp_path / "rxe0" / "parent").write_text("eth7\n")
+    assert kernel.pci_address("mlx5_0", tmp_path) == "0000:5e:00.0"
+    assert kernel.netdevs("mlx5_0", tmp_path) == ("bond0", "ens1f0")
+    assert (kernel.pci_address("rxe0", tmp_path), kernel.netdevs("rxe0", tmp_path)) == ("", ("eth7",))

@@ -73,7 +73,8 @@ def connected(context: Context) -> tuple[QP, QP]:
     )
     to_itself = AddressVector(port_num=1, is_global=1, dgid=device.ports[0].gids[0].raw)
     for qp, peer in ((left, right), (right, left)):
-        qp.attr |= {"port_num": 1, "ah_attr": to_itself, "dest_qp_num": peer.qp_num, "qp_state": abi.QPS_RTS}
+        qp.attr |= {"port_num": 1, "pkey_index": 0, "qp_state": abi.QPS_RTS}
+        qp.attr |= {"ah_attr": to_itself, "dest_qp_num": peer.qp_num}
         qp.state = abi.QPS_RTS
     return left, right
 

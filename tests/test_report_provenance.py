@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from conformance import elf
-from conformance.device import Gid, OpenedDevice, Port
+from conformance.device import Gid, OpenedDevice, Pkey, Place, Port
 from conformance.inventory import Target
 from conformance.report import provenance
 from tests.made_up import LIMITS
 
 GID = Gid(3, "0000:0000:0000:0000:0000:ffff:c000:0201", "RoCE v2")
 PORT = Port(1, "ACTIVE", "ETHERNET", 0, 1024, 1 << 30, (GID,))
-DEVICE = OpenedDevice("mlx5_0", "mlx5", "CA", "28.39.1002", 0x15B3, 4129, (PORT,), (), LIMITS)
-TARGET = Target("lab", DEVICE, PORT, "required", 10, (), "", GID)
+DEVICE = OpenedDevice("mlx5_0", "mlx5", "IB", "28.39.1002", 0x15B3, 4129, (PORT,), (), Place(), LIMITS)
+TARGET = Target("lab", DEVICE, PORT, "required", 10, (), "", GID, Pkey(0, 0xFFFF))
 
 
 def write(path: Path, text: str) -> None:

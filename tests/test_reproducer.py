@@ -125,9 +125,9 @@ class Ran:
     failure: str
 
 
-def write(folder: Path, scenario: str, clause: str = "", environment: config.Variables = ()) -> Path:
+def write(folder: Path, scenario: str, clause: str = "", environment: config.Variables = (), **changes: Any) -> Path:
     finding = "a /* finding */ and 'quotes\" \\\nof two lines"
-    where = replace(REF0, environment=environment)
+    where = replace(REF0, environment=environment, **changes)
     return reproducer.write(folder, Scenario.parse(scenario), where, clause, finding)
 
 
@@ -321,6 +321,28 @@ def test_what_the_device_lacks_could_not_be_tried(variant: str, fault: str, word
     assert words in ran.output
 
 
+@pytest.mark.parametrize(
+    ("variant", "changes", "status", "words"),
+    [
+        ("infiniband-port", {}, 0, "port 1, LID 0x1"),
+        ("infiniband-port", {"gid_index": 0, "traffic_class": 8, "sl": 3}, 0, "port 1, GID index 0"),
+        ("infiniband-grh-required", {}, 0, "port 1, GID index 0"),
+        ("infiniband-several-pkeys", {"pkey_index": 2}, 0, "port 1, LID 0x1"),
+        ("infiniband-several-pkeys", {}, 2, "IBV_WC_RETRY_EXC_ERR|transport retry"),
+    ],
+    ids=["by LID", "by GID", "GRH required", "full member", "limited member"],
+)
+def test_a_program_addresses_the_port_as_the_suite_did(
+    variant: str, changes: dict[str, Any], status: int, words: str, tmp_path: Path
+) -> None:
+    scenario = "rc-send-m32-n32-srq-post_send-poll_cq"
+    source = write(tmp_path, scenario, **{"gid_index": None, **changes})
+    built = compile_strictly(source, "-shared", "-fPIC", suffix=".so")
+    [ran] = run_on_reference((scenario,), [built], variant=variant, ask_suite=False)
+    assert ran.status == status, ran.output
+    assert re.search(words, ran.output), ran.output
+
+
 def test_the_first_comment_says_what_the_program_shows() -> None:
     scenario = Scenario.parse("rc-send-m32-n32-srq-post_send-poll_cq")
     finding = "responder's canary of scatter[0]: 32 of 32 bytes wrong"
@@ -340,7 +362,7 @@ def test_the_first_comment_says_what_the_program_shows() -> None:
 
 def test_what_a_scenario_does_not_need_is_not_in_its_program() -> None:
     text = reproducer.render(Scenario.parse("rc-send-m32-n32-rq-post_send-poll_cq"), MLX5_0)
-    for word in ("ibv_wr_", "srq", "xrc", "ibv_ah *", "GRH", "imm", "ibv_cq_ex", "ATOMIC_", "mmap", "ADD", "UD"):
+    for word in ("ibv_wr_", "srq", "xrc", "ibv_ah *", "GRH_LENGTH", "imm", "ibv_cq_ex", "ATOMIC_", "mmap", "ADD", "UD"):
         assert word not in text.partition("*/")[2]
 
 

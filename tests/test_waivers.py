@@ -10,7 +10,7 @@ import pytest
 
 from conformance import config
 from conformance.config import Waiver
-from conformance.device import Device, Port
+from conformance.device import Device, Place, Port
 from conformance.inventory import BrokenTarget
 from conformance.report.document import load
 from conformance.results import Result
@@ -20,7 +20,7 @@ from conformance.waivers import Review, Standing, covers, fits, review
 from tests.suite import SuiteRun, run_suite
 
 PORT = Port(1, "ACTIVE", "INFINIBAND", 7, 4096, 1 << 30, ())
-DEVICE = Device("mlx5_0", "mlx5", "CA", "22.41.1000", 0x2C9, 4129, (PORT,), ())
+DEVICE = Device("mlx5_0", "mlx5", "IB", "22.41.1000", 0x2C9, 4129, (PORT,), (), Place())
 TARGET = BrokenTarget("lab", DEVICE, PORT, "required", 10, (), "", "not opened")
 KERNEL = "6.12.0-1-amd64"
 NAME = "test_what_is_received[mlx5_0/1/cqe128-rc-send-m8-n8-srq-post_send-poll_cq]"

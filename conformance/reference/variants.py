@@ -411,6 +411,37 @@ class InfinibandPort(Variant):
         return port
 
 
+class InfinibandGrhRequired(InfinibandPort):
+    """InfiniBand, where every address must have a GRH (IBV_QPF_GRH_REQUIRED)."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.flags = abi.QPF_GRH_REQUIRED
+        return port
+
+
+class InfinibandSeveralPkeys(InfinibandPort):
+    """InfiniBand, limited member of the default partition and full member of another."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.pkeys = [0x7FFF, 0, 0x8001, 0x8002]
+        port.pkey_tbl_len = len(port.pkeys)
+        return port
+
+
+class ManyGids(Variant):
+    """The GID of an IPv4 address is far behind in a table with holes."""
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        v1, v2 = port.gids
+        hole = GID(bytes(16), abi.GID_TYPE_ROCE_V1)
+        port.gids = [v1, GID(v1.raw, abi.GID_TYPE_ROCE_V2), *[hole] * 201, GID(v2.raw, abi.GID_TYPE_ROCE_V1), v2]
+        port.gid_tbl_len = 256
+        return port
+
+
 class RoceV1Only(Variant):
     """The port has GIDs of RoCE v1 only."""
 

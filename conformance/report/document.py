@@ -108,6 +108,10 @@ class TargetFacts:
     """why nothing could be tried on it"""
     variables: dict[str, str]
     """environment variables that its entry sets for it"""
+    pkey: str = ""
+    """the P_Key and its index, as text; empty where the port tells of none"""
+    sl: int = 0
+    traffic_class: int = 0
 
 
 @dataclass(frozen=True)

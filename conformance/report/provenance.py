@@ -146,10 +146,12 @@ def commit() -> str:
 
 def target_facts(target: AnyTarget, sysfs: Path = SYSFS, modules: Path = MODULES) -> TargetFacts:
     """A target and what sysfs tells of it. Nothing of sysfs is read for a simulated device."""
-    device, port, gid = target.device, target.port, target.gid if isinstance(target, Target) else None
+    device, port = target.device, target.port
+    usable = target if isinstance(target, Target) else None
+    gid = usable.gid if usable else None
     simulated = device.driver == REFERENCE or kernel.hca_is_simulated()
     folder = sysfs / device.name
-    pci = "" if simulated else _pci_address(folder)
+    pci = "" if simulated else kernel.pci_address(device.name, sysfs)
     netdev = "" if simulated else _netdev(folder, port.number, gid.index if gid else 0)
     return TargetFacts(
         id=target.id,
@@ -177,6 +179,9 @@ def target_facts(target: AnyTarget, sysfs: Path = SYSFS, modules: Path = MODULES
         simulated=simulated,
         broken=target.reason if isinstance(target, BrokenTarget) else "",
         variables=dict(target.environment),
+        pkey=str(usable.pkey) if usable and usable.pkey else "",
+        sl=usable.sl if usable else 0,
+        traffic_class=usable.traffic_class if usable else 0,
     )
 
 
@@ -185,12 +190,6 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace").strip()
     except OSError:  # absent, or the driver refuses to tell
         return ""
-
-
-def _pci_address(folder: Path) -> str:
-    """The address of the parent device, 0000:17:00.0; empty for software devices."""
-    parent = (folder / "device").resolve().name
-    return parent if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parent) else ""
 
 
 def _function(folder: Path) -> str:

@@ -74,18 +74,25 @@ class Where:
     device: str
     port: int
     gid_index: int | None
-    """None: the port is addressed by LID"""
+    """None: the port is addressed by LID, without a GRH"""
     timeout: float
     """seconds that a completion is waited for"""
     environment: Variables = ()
     """what the program sets before it opens the device, as providers read it then"""
     label: str = ""
     """the environment's name"""
+    pkey_index: int = 0
+    sl: int = 0
+    traffic_class: int = 0
 
 
 def where(target: Target) -> Where:
-    index = target.gid.index if target.gid and target.port.link_layer != "INFINIBAND" else None
-    return Where(target.device.name, target.port.number, index, target.timeout, target.environment, target.label)
+    index = target.gid.index if target.gid else None
+    pkey_index = target.pkey.index if target.pkey else 0
+    return Where(
+        target.device.name, target.port.number, index, target.timeout, target.environment, target.label,
+        pkey_index, target.sl, target.traffic_class,
+    )  # fmt: skip
 
 
 def render(scenario: Scenario, where: Where, clause: str = "", finding: str = "") -> str:
@@ -126,8 +133,7 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
         wr_opcode=f"IBV_WR_{opcode}",
         send_ops_flag=f"IBV_QP_EX_WITH_{opcode}",
         device=c_string(where.device),
-        port=where.port,
-        gid_index=where.gid_index or 0,
+        where=where,
         timeout=float(where.timeout),
         environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
     )
@@ -208,13 +214,14 @@ def header(
         paragraphs.append(f"{clause}: {BY_ID[clause].requirement} ({BY_ID[clause].source}).")
     if finding:
         by = "LID, port {0.port}" if where.gid_index is None else "port {0.port}, GID index {0.gid_index}"
+        by += ", P_Key index {0.pkey_index}" if where.pkey_index else ""
         settings = f", with {_settings(where)}" if where.environment else ""
         paragraphs.append(f"Found on {where.device}, {by.format(where)}{settings}:\n{finding}")
     paragraphs.append(procedure)
     if where.environment:
         paragraphs.append(f"It sets {_settings(where)}, except what is set already.")
     paragraphs.append(
-        f"cc -Wall -o reproducer '{file}' -libverbs\n./reproducer [device [port [gid-index]]]\n"
+        f"cc -Wall -o reproducer '{file}' -libverbs\n./reproducer [device [port [gid-index [pkey-index]]]]\n"
         "Exit status: 0 conforming, 1 not conforming, 2 could not try. A provider that crashes or hangs ends it by a"
         " signal."
     )

@@ -102,8 +102,7 @@ def render(sequence: Sequence, where: Where, clause: str = "", finding: str = ""
         ending=calls[steps:],
         longest=math.ceil(2 * where.timeout * (1 + steps)) + 10,
         device=c_string(where.device),
-        port=where.port,
-        gid_index=where.gid_index or 0,
+        where=where,
         timeout=float(where.timeout),
         environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
     )

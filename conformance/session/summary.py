@@ -36,11 +36,11 @@ def _notes(config: pytest.Config) -> list[str]:
 
 
 def _words(target: AnyTarget) -> str:
-    found = target.gid if isinstance(target, Target) else None
-    gid = f"GID {found.index} {found.type}" if found else f"LID {target.port.lid:#x}"
-    broken = f", BROKEN: {target.reason}" if isinstance(target, BrokenTarget) else ""
-    settings = f", with {target.settings}" if target.settings else ""
-    return f"{target.device.driver}, firmware {target.device.fw_ver}, {gid}, null MR {target.null_mr}{settings}{broken}"
+    words = [target.device.driver, f"firmware {target.device.fw_ver}"]
+    words += [target.route] if isinstance(target, Target) else []
+    words += [f"null MR {target.null_mr}", *([f"with {target.settings}"] if target.settings else [])]
+    words += [f"BROKEN: {target.reason}"] if isinstance(target, BrokenTarget) else []
+    return ", ".join(words)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

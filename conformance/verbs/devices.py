@@ -2,13 +2,14 @@
 """The RDMA devices as pyverbs sees them, read once."""
 
 import errno
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyverbs.device import Context, get_device_list
 from pyverbs.pyverbs_error import PyverbsError
 
-from conformance.device import Device, Gid, Limits, OpenedDevice, Port, unknown_port, unopened
+from conformance.device import Device, Gid, Limits, OpenedDevice, Pkey, Place, Port, unknown_port, unopened
 from conformance.verbs.hints import hint
 from conformance.verbs.names import e
 
@@ -23,18 +24,18 @@ def list_devices(drivers: Mapping[str, str]) -> list[Device]:
 
 def _query(entry: Any, driver: str) -> Device:
     name = entry.name.decode()
-    node_type = _name(entry.node_type, "IBV_NODE_", NODE_TYPES)
+    transport = TRANSPORTS.get(entry.transport_type, "UNKNOWN")
     try:
         context = Context(name=name)
     except PyverbsError as error:
         # libibverbs does not always tell why: without an errno, permissions are the likeliest.
         likely = hint(getattr(error, "error_code", 0) or errno.EACCES)
-        return unopened(name, driver, "; ".join(filter(None, (f"ibv_open_device: {error}", likely))), node_type)
+        return unopened(name, driver, "; ".join(filter(None, (f"ibv_open_device: {error}", likely))), transport)
     try:
         attr = context.query_device()
     except PyverbsError as error:
         context.close()
-        return unopened(name, driver, f"ibv_query_device: {error}", node_type)
+        return unopened(name, driver, f"ibv_query_device: {error}", transport)
     failures: list[str] = []
     try:
         ports = _query_ports(context, attr.phys_port_cnt, failures)
@@ -43,12 +44,13 @@ def _query(entry: Any, driver: str) -> Device:
     return OpenedDevice(
         name=name,
         driver=driver,
-        node_type=node_type,
+        transport=transport,
         fw_ver=attr.fw_version,
         vendor_id=attr.vendor_id,
         vendor_part_id=attr.vendor_part_id,
         ports=ports,
         failures=tuple(failures),
+        place=Place(),
         limits=_limits(attr),
     )
 
@@ -74,13 +76,30 @@ def _query_ports(context: Context, count: int, failures: list[str]) -> tuple[Por
         # A valid entry is never zero (IBTA 4.1.1), but not every provider leaves the others out.
         if entry.port_num in gids and gid.gid.strip("0:"):
             gids[entry.port_num].append(gid)
+    pkeys = {number: _query_pkeys(context, number, attr.pkey_tbl_len, failures) for number, attr in attrs.items()}
     return tuple(
-        _port(number, attrs[number], tuple(gids[number])) if number in attrs else unknown_port(number)
+        _port(number, attrs[number], tuple(gids[number]), pkeys[number]) if number in attrs else unknown_port(number)
         for number in range(1, count + 1)
     )
 
 
-def _port(number: int, attr: Any, gids: tuple[Gid, ...]) -> Port:
+def _query_pkeys(context: Context, port: int, count: int, failures: list[str]) -> tuple[Pkey, ...]:
+    """The valid entries of the table; none if one cannot be queried."""
+    found = []
+    for index in range(count):
+        try:
+            value = socket.ntohs(
+                context.query_pkey(port, index) & 0xFFFF
+            )  # a __be16, which pyverbs may take for signed
+        except PyverbsError as error:
+            failures.append(f"ibv_query_pkey {port} {index}: {error}")
+            return ()
+        if value & 0x7FFF:  # 0 is no partition (IBTA 10.9.1.2)
+            found.append(Pkey(index, value))
+    return tuple(found)
+
+
+def _port(number: int, attr: Any, gids: tuple[Gid, ...], pkeys: tuple[Pkey, ...]) -> Port:
     return Port(
         number=number,
         state=_name(attr.state, "IBV_PORT_", PORT_STATES),
@@ -89,6 +108,8 @@ def _port(number: int, attr: Any, gids: tuple[Gid, ...]) -> Port:
         mtu=128 << attr.active_mtu,  # enum ibv_mtu: IBV_MTU_256 is 1, each next one doubles it
         max_msg_sz=attr.max_msg_sz,
         gids=gids,
+        pkeys=pkeys,
+        grh_required=bool(attr.flags & e.IBV_QPF_GRH_REQUIRED),
     )
 
 
@@ -112,8 +133,9 @@ def _limits(attr: Any) -> Limits:
     )
 
 
-# Written out, because IBV_PORT_ and IBV_DEVICE_ also begin the names of flags of the same values.
-NODE_TYPES = ("CA", "SWITCH", "ROUTER", "RNIC", "USNIC", "USNIC_UDP", "UNSPECIFIED")
+# enum ibv_transport_type by number: pyverbs does not have all of its names.
+TRANSPORTS = {0: "IB", 1: "IWARP", 2: "USNIC", 3: "USNIC_UDP", 4: "UNSPECIFIED"}
+# Written out, because IBV_PORT_ also begins the names of flags of the same values.
 PORT_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
 LINK_LAYERS = ("UNSPECIFIED", "INFINIBAND", "ETHERNET")
 ATOMICS = ("NONE", "HCA", "GLOB")

@@ -17,7 +17,7 @@ from conformance.verbs.hints import in_words
 from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
-from conformance.verbs.queues import Queues, addressed_by_lid
+from conformance.verbs.queues import Queues
 from conformance.verdicts import BrokenError, LackingError
 
 LOSSES_BEFORE_IMPATIENCE = 3
@@ -78,12 +78,9 @@ class Domain:
     @property
     def where(self) -> str:
         """The target as failure texts show it."""
-        port, gid = self.target.port, self.target.gid
-        address = f"LID {port.lid:#x}"
-        if gid is not None and not addressed_by_lid(self.target):
-            address = f"GID {gid.index} ({gid.type}, {gid.gid})"
-        settings = f", with {self.target.settings}" if self.target.settings else ""
-        return f"{self.target.id} ({self.target.device.driver}), {address}, MTU {port.mtu}{settings}"
+        target = self.target
+        settings = f", with {target.settings}" if target.settings else ""
+        return f"{target.id} ({target.device.driver}), {target.route}, MTU {target.port.mtu}{settings}"
 
     def close_null_mr(self) -> None:
         if self._null_mr is not None:

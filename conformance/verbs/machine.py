@@ -16,7 +16,7 @@ from pathlib import Path
 
 from conformance import elf, kernel
 from conformance.config import REFERENCE, Config
-from conformance.device import Device, Machine, unopened
+from conformance.device import Device, Machine, Place, unopened
 from conformance.inventory import InventoryError, entries_for, require_named_devices
 from conformance.verbs import shim
 
@@ -71,7 +71,7 @@ def open_machine(
         if faults or variant or simulate is not None:
             what = "faults, variants and a device count are for the reference device"
             raise InventoryError([f"{what}, but this machine has {', '.join(names)}; add --reference"])
-        return Machine(_own_devices(names), _simulated_hca() if kernel.hca_is_simulated() else "")
+        return Machine(_own_devices(names, sysfs), _simulated_hca() if kernel.hca_is_simulated() else "")
     if not reference:
         require_named_devices(config)
     why = "it was asked for" if reference else f"this machine has no RDMA device (none in {sysfs})"
@@ -111,7 +111,7 @@ def _simulated_hca() -> str:
     return f"the HCA is simulated (connectx), the library is real: {library}"
 
 
-def _own_devices(names: Sequence[str]) -> tuple[Device, ...]:
+def _own_devices(names: Sequence[str], sysfs: Path) -> tuple[Device, ...]:
     require_pyverbs()
     from pyverbs.pyverbs_error import PyverbsError
 
@@ -127,4 +127,9 @@ def _own_devices(names: Sequence[str]) -> tuple[Device, ...]:
         shown = {device.name: device for device in list_devices(drivers)}
     except PyverbsError as error:
         hidden = f"{hidden} ({error})"
-    return tuple(shown.get(name) or unopened(name, drivers.get(name, "unknown"), hidden) for name in names)
+    found = (shown.get(name) or unopened(name, drivers.get(name, "unknown"), hidden) for name in names)
+    return tuple(replace(device, place=_place(device.name, sysfs)) for device in found)
+
+
+def _place(name: str, sysfs: Path) -> Place:
+    return Place(kernel.pci_address(name, sysfs), kernel.netdevs(name, sysfs))

@@ -73,13 +73,9 @@ class Peer:
 
     qp_num: int
     lid: int
-    gid: str | None  # None: it is addressed by LID
+    gid: str | None  # None: it is addressed by LID, without a GRH
     mtu: int  # bytes
     srqn: int = 0  # of an XRC SRQ
-
-
-def addressed_by_lid(target: Target) -> bool:
-    return target.port.link_layer == "INFINIBAND"
 
 
 class Queues:
@@ -206,9 +202,8 @@ class Queues:
     def as_peer(self) -> Peer:
         """What the other side must know of this one."""
         port, gid = self._target.port, self._target.gid
-        by_gid = gid is not None and not addressed_by_lid(self._target)
         srqn = self._srq.get_srq_num() if self._srq and self._kind.transport is Transport.XRC else 0
-        return Peer(self.qp.qp_num, port.lid, gid.gid if gid and by_gid else None, port.mtu, srqn)
+        return Peer(self.qp.qp_num, port.lid, gid.gid if gid else None, port.mtu, srqn)
 
     def connect(self, peer: Peer) -> None:
         """To the state in which it sends and receives. Raises as the class does."""
@@ -225,7 +220,7 @@ class Queues:
 
     def _qp_attr(self, peer: Peer) -> QPAttr:
         attr = QPAttr(port_num=self._target.port.number)
-        attr.pkey_index = 0
+        attr.pkey_index = self._target.pkey.index if self._target.pkey else 0
         attr.qkey = QKEY
         attr.qp_access_flags = self._access()
         attr.path_mtu = min(self._target.port.mtu, peer.mtu).bit_length() - 8  # enum ibv_mtu: 256 bytes are 1
@@ -247,11 +242,11 @@ class Queues:
         return int(REMOTE_ACCESS | (e.IBV_ACCESS_REMOTE_ATOMIC if self._able.atomics else 0))
 
     def _ah_attr(self, peer: Peer) -> AHAttr:
-        port, gid = self._target.port, self._target.gid
-        if peer.gid is None or gid is None:
-            return AHAttr(port_num=port.number, dlid=peer.lid, is_global=0)
-        route = GlobalRoute(dgid=GID(peer.gid), sgid_index=gid.index)
-        return AHAttr(port_num=port.number, dlid=peer.lid, is_global=1, gr=route)
+        target = self._target
+        if peer.gid is None or target.gid is None:
+            return AHAttr(port_num=target.port.number, dlid=peer.lid, sl=target.sl, is_global=0)
+        route = GlobalRoute(dgid=GID(peer.gid), sgid_index=target.gid.index, traffic_class=target.traffic_class)
+        return AHAttr(port_num=target.port.number, dlid=peer.lid, sl=target.sl, is_global=1, gr=route)
 
     def post_recv(self, *requests: RecvWR) -> None:
         """ibv_post_recv or ibv_post_srq_recv of one or of a chain. Raises PyverbsRDMAError if it is refused."""

@@ -140,13 +140,23 @@ PORT_DOWN = 1
 PORT_ACTIVE = 4
 MTU_1024 = 3
 MTU_4096 = 5
+LINK_LAYER_UNSPECIFIED = 0
 LINK_LAYER_INFINIBAND = 1
 LINK_LAYER_ETHERNET = 2
+QPF_GRH_REQUIRED = 1
+PKEY_FULL = 0x8000
+"""Of a P_Key: a full member of the partition that the other bits number."""
+PKEY_PARTITION = 0x7FFF
 
-# enum ibv_atomic_cap, ibv_node_type, ibv_device_cap_flags
+# enum ibv_atomic_cap, ibv_node_type, ibv_transport_type, ibv_device_cap_flags
 ATOMIC_NONE = 0
 ATOMIC_HCA = 1
 NODE_CA = 1
+NODE_RNIC = 4
+NODE_UNSPECIFIED = 7
+TRANSPORT_IB = 0
+TRANSPORT_IWARP = 1
+TRANSPORT_UNSPECIFIED = 4
 DEVICE_BAD_PKEY_CNTR = 1 << 1
 DEVICE_BAD_QKEY_CNTR = 1 << 2
 DEVICE_CURR_QP_STATE_MOD = 1 << 7

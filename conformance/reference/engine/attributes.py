@@ -80,6 +80,7 @@ class PortAttributes:
     active_speed: int = 32
     phys_state: int = 5
     link_layer: int = abi.LINK_LAYER_ETHERNET
+    flags: int = 0
     gids: list[GID] = field(default_factory=list)
     pkeys: list[int] = field(default_factory=lambda: [0xFFFF])
 

@@ -42,6 +42,8 @@ class Device(Driver):
 
     unsupported: frozenset[str] = frozenset()
     """The function pointers of struct ibv_context_ops and struct verbs_context that are NULL."""
+    node_type = abi.NODE_CA
+    transport_type = abi.TRANSPORT_IB
 
     def __init__(self, number: int, fabric: Fabric, memory: Memory) -> None:
         super().__init__()

@@ -144,6 +144,8 @@ class QueuePairs(Keys, Queues):
         if not av.is_global:
             if port.link_layer == abi.LINK_LAYER_ETHERNET:
                 raise Refused(errno.EINVAL, "RoCE needs a GRH (is_global)")
+            if port.flags & abi.QPF_GRH_REQUIRED:
+                raise Refused(errno.EINVAL, "the port needs a GRH (IBV_QPF_GRH_REQUIRED)")
         elif av.sgid_index >= len(port.gids):
             raise Refused(errno.EINVAL, f"GID index {av.sgid_index} is empty")
 

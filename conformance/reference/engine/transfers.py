@@ -172,6 +172,7 @@ class Transfers(QueuePairs):
             or peer.state not in _CAN_RECEIVE
             or peer.qp_type != expected
             or peer.attr["dest_qp_num"] != qp.qp_num
+            or not self.same_partition(qp, peer)
         ):
             qp.peer = None
             if qp.reliable:
@@ -185,8 +186,18 @@ class Transfers(QueuePairs):
         peer = device.qps.get(wr.remote_qpn) if device is not None else None
         if peer is None or peer.qp_type != abi.QPT_UD or peer.state not in _CAN_RECEIVE:
             return None
+        if not self.same_partition(qp, peer):
+            return None
         qkey = qp.attr["qkey"] if wr.remote_qkey >> 31 else wr.remote_qkey
         return peer if qkey == peer.attr["qkey"] else None
+
+    def same_partition(self, qp: QP, peer: QP) -> bool:
+        """Do their P_Keys match? A packet with another one is dropped (IBTA 10.9.3)."""
+        one, other = self.pkey_of(qp), peer.device.pkey_of(peer)
+        return (one ^ other) & abi.PKEY_PARTITION == 0 and bool((one | other) & abi.PKEY_FULL)
+
+    def pkey_of(self, qp: QP) -> int:
+        return int(self.ports[qp.attr["port_num"] - 1].pkeys[qp.attr["pkey_index"]])
 
     def route(self, av: Any) -> Any:
         raise NotImplementedError

@@ -30,7 +30,8 @@ def _be64(value: int) -> int:
 def _device_struct(device: Device) -> Any:
     if device.number not in _device_structs:
         struct = structs.make("struct ibv_device", device)
-        struct.node_type = abi.NODE_CA
+        struct.node_type = device.node_type
+        struct.transport_type = device.transport_type
         struct.name = device.name.encode()
         struct.dev_name = f"uverbs-{device.name}".encode()
         _device_structs[device.number] = struct
