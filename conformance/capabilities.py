@@ -11,6 +11,16 @@ from dataclasses import dataclass
 from conformance.inventory import Target
 from conformance.scenarios import TRANSPORT_OPERATIONS, LinkKind, Operation, Queue, Scenario, Transport
 
+_ONLY_UD = "has UD and a transport of its own"
+CONNECTED = {
+    "IWARP": ((), "is iWARP, where a connection manager connects queue pairs (rdma_cm(7)); this suite has none"),
+    "USNIC": ((Transport.UD,), _ONLY_UD),
+    "USNIC_UDP": ((Transport.UD,), _ONLY_UD),
+    "UNSPECIFIED": ((Transport.UD,), f"{_ONLY_UD}, as EFA has SRD"),
+}
+"""By enum ibv_transport_type: those transports whose queue pairs ibv_modify_qp(3) alone connects, and why not others.
+What is not here has all of them, if the device does."""
+
 TWO_GIB_FOR_ZERO = frozenset({"mlx5"})
 """Drivers whose hardware reads a segment's length of 0 as 2^31 bytes."""
 
@@ -29,6 +39,10 @@ class Capabilities:
     max_msg_sz: int
     zero_length: bool = True
     """Is a segment of 0 bytes one of 0 bytes, not of 2^31?"""
+    connected: tuple[Transport, ...] = tuple(Transport)
+    """Transports whose queue pairs the suite can connect ..."""
+    why_not_others: str = ""
+    """... and why not others, to be read after the device's name"""
 
     @property
     def queues(self) -> tuple[Queue, ...]:
@@ -73,6 +87,7 @@ class Capabilities:
 
 def capabilities(target: Target) -> Capabilities:
     limits = target.device.limits
+    connected, why_not_others = CONNECTED.get(target.device.transport, (tuple(Transport), ""))
     return Capabilities(
         transports=tuple(Transport),
         mtu=target.port.mtu,
@@ -83,4 +98,6 @@ def capabilities(target: Target) -> Capabilities:
         atomics=limits.atomics,
         max_msg_sz=target.port.max_msg_sz,
         zero_length=target.device.driver not in TWO_GIB_FOR_ZERO,
+        connected=connected,
+        why_not_others=why_not_others,
     )

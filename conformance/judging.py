@@ -13,9 +13,20 @@ from conformance.capabilities import Capabilities
 from conformance.inventory import Target
 from conformance.origin import origin
 from conformance.outcome import Aspect, Finding, Run, describe
-from conformance.scenarios import LONGEST_CONTROL, LinkKind, Operation, Scenario, Side, Transport, mem, plain
+from conformance.scenarios import (
+    GRH_LENGTH,
+    LONGEST_CONTROL,
+    LinkKind,
+    Operation,
+    Scenario,
+    Side,
+    Transport,
+    mem,
+    plain,
+)
 from conformance.traffic import FULL_QUEUE, Batch
 from conformance.verbs import history
+from conformance.verbs.end import End
 from conformance.verbs.executor import Job
 from conformance.verbs.null_mr import NullMR
 from conformance.verbs.pair import Pair
@@ -42,7 +53,9 @@ def control_of(scenario: Scenario, able: Capabilities) -> Scenario:
 
 
 CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(64),), (mem(64),))
-"""Passes on every device that there is."""
+"""Passes on every device whose queue pairs ibv_modify_qp(3) connects."""
+DATAGRAM_CONTROL = Scenario(Transport.UD, Operation.SEND, (mem(64),), (mem(GRH_LENGTH + 64),))
+"""Passes on those that have UD alone."""
 
 
 def _on_ordinary_memory(batch: Batch) -> Batch:
@@ -301,6 +314,24 @@ class Bench(Pair):
             text = f"ordinary memory does not pass any more\n{self.text(run, run.findings)}"
             raise BrokenError(f"{text}\nBefore that:\n{before}", scenario)
 
+    @property
+    def simplest(self) -> Scenario | None:
+        """What passes on every device of this transport type; None where the suite can connect no queue pair of it."""
+        simplest = (CONTROL, DATAGRAM_CONTROL)
+        return next((scenario for scenario in simplest if scenario.transport in self.able.connected), None)
+
+    def require_alive(self, before: str) -> None:
+        """Raises BrokenError, with what was seen `before`, if ordinary memory carries no data any more; or, where none can
+        be carried, if it cannot be registered.
+        """
+        if self.simplest is not None:
+            self.require_ordinary(self.simplest, before)
+            return
+        try:
+            End(self.domain).close()
+        except BrokenError as broken:
+            raise BrokenError(f"{broken}\nBefore that:\n{before}") from None
+
     def fail(self, text: str) -> NoReturn:
         """Raise Failure for a verb that failed, with this text; BrokenError where ordinary memory, on a context of its
         own, fails as well, as on a device that is gone.
@@ -308,7 +339,7 @@ class Bench(Pair):
         proof = f"{self.where}\n=> {text}"
         fresh = Bench(self.target)
         try:
-            fresh.require_ordinary(CONTROL, proof)
+            fresh.require_alive(proof)
         finally:
             fresh.close()
         raise Failure(proof)

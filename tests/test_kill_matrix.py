@@ -14,6 +14,15 @@ from tests.suite import Case, SuiteRun, run_suite
 
 WITHOUT = set(kill_matrix.JUDGED) - {"allocate/fails-cleanly"}
 """What a device without null MRs does not show."""
+WITHOUT_TRAFFIC = {
+    "allocate/fails-cleanly",
+    "allocate/returns-mr",
+    "free/no-leak",
+    "free/releases-pd",
+    "free/succeeds",
+    "misuse/rereg-refused",
+}
+"""What a device shows whose queue pairs are not connected."""
 LACKS = {
     "no-null-mr": WITHOUT,
     "refuses-null-mr": WITHOUT,
@@ -27,6 +36,19 @@ LACKS = {
         "discard/mixed-scatter",
         "misuse/rereg-harmless",
         "read/mixed-gather",
+    },
+    "iwarp": set(kill_matrix.JUDGED) - {*WITHOUT_TRAFFIC, "allocate/max-length", "key/no-rkey"},
+    "ud-and-its-own": {
+        "allocate/coexist",
+        "allocate/derived-pd",
+        "bypass/no-slower",
+        "discard/atomic-result",
+        "discard/event",
+        "discard/read-response",
+        "free/leaves-others",
+        "misuse/bind-harmless",
+        "misuse/bind-refused",
+        "misuse/rereg-harmless",
     },
 }
 """The clauses of which a variant passes no check; of every other clause it must pass one."""

@@ -451,6 +451,61 @@ class RoceV1Only(Variant):
         return port
 
 
+class Iwarp(Variant):
+    """An RNIC: RC alone, which a connection manager connects, and no SRQ, atomics or memory windows."""
+
+    node_type = abi.NODE_RNIC
+    transport_type = abi.TRANSPORT_IWARP
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.max_srq = attr.max_srq_wr = attr.max_srq_sge = attr.max_mw = 0
+        attr.max_sge_rd = 1
+        attr.atomic_cap = abi.ATOMIC_NONE
+        attr.device_cap_flags &= ~(abi.DEVICE_SRQ_RESIZE | abi.DEVICE_XRC)
+        attr.device_cap_flags &= ~(abi.DEVICE_MEM_WINDOW | abi.DEVICE_MEM_WINDOW_TYPE_2B)
+        return attr
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.gids = [GID(port.gids[0].raw, abi.GID_TYPE_IB)]
+        port.pkeys, port.pkey_tbl_len = [], 0
+        return port
+
+    def create_qp(self, context: Context, pd: PD | None, qp_type: int, *rest: Any, **named: Any) -> QP:
+        if qp_type != abi.QPT_RC:
+            raise Refused(errno.EOPNOTSUPP, "iWARP has RC alone")
+        return super().create_qp(context, pd, qp_type, *rest, **named)
+
+    def modify_qp(self, qp: QP, mask: int, attr: dict[str, Any]) -> None:
+        if attr.get("qp_state") in (abi.QPS_RTR, abi.QPS_RTS):
+            raise Refused(errno.EINVAL, "without a connection manager there is no connection")
+        super().modify_qp(qp, mask, attr)
+
+    def check_region(self, addr: int, length: int, access: int) -> None:
+        if access & abi.ACCESS_REMOTE_ATOMIC:
+            raise Refused(errno.EOPNOTSUPP, "no atomics")
+        super().check_region(addr, length, access)
+
+
+class UdAndItsOwn(Variant):
+    """Of the transports of InfiniBand there is UD alone, beside one that is no part of verbs."""
+
+    node_type = abi.NODE_UNSPECIFIED
+    transport_type = abi.TRANSPORT_UNSPECIFIED
+
+    def describe_port(self, port_num: int) -> PortAttributes:
+        port = super().describe_port(port_num)
+        port.link_layer = abi.LINK_LAYER_UNSPECIFIED
+        port.gids = [GID(port.gids[0].raw, abi.GID_TYPE_IB)]
+        return port
+
+    def create_qp(self, context: Context, pd: PD | None, qp_type: int, *rest: Any, **named: Any) -> QP:
+        if qp_type != abi.QPT_UD:
+            raise Refused(errno.EINVAL, "only UD")
+        return super().create_qp(context, pd, qp_type, *rest, **named)
+
+
 class TwoPortsOneDown(Variant):
     """There are two ports, the first of which is down."""
 

@@ -96,6 +96,10 @@ class Queues:
         self._srq: SRQ | None = None
         self._ah: AH | None = None
         self._peer: Peer | None = None
+        if kind.transport not in self._able.connected:
+            text = f"{target.device.name} {self._able.why_not_others}"
+            by = "" if self._able.connected else " that ibv_modify_qp connects"
+            raise UnsupportedError(text, f"{kind.transport.name}{by}")
         self._making = "CQ-ex"
         """what the device lacks if the next queue cannot be had"""
         with self._complete_or_closed():
