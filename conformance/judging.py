@@ -321,8 +321,8 @@ class Bench(Pair):
         return next((scenario for scenario in simplest if scenario.transport in self.able.connected), None)
 
     def require_alive(self, before: str) -> None:
-        """Raises BrokenError, with what was seen `before`, if ordinary memory carries no data any more; or, where none can
-        be carried, if it cannot be registered.
+        """Raises BrokenError, with what was seen `before`, if ordinary memory is of no use any more: it carries no data
+        or, where nothing can be carried, cannot be registered.
         """
         if self.simplest is not None:
             self.require_ordinary(self.simplest, before)
