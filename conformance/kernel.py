@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What the kernel says of this machine's RDMA devices, before anything of pyverbs is imported."""
 
+import errno
 import os
 import re
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SYSFS = Path("/sys/class/infiniband")
+NODES = Path("/dev/infiniband")
 
 # enum rdma_driver_id of <rdma/ib_user_ioctl_verbs.h>, in its order; the first is RDMA_DRIVER_UNKNOWN.
 DRIVERS = (
@@ -82,6 +84,34 @@ def netdevs(device: str, sysfs: Path = SYSFS) -> tuple[str, ...]:
         except OSError:  # absent, or an entry of the GID table that is empty
             continue
     return tuple(sorted(names - {""}))
+
+
+def node_problem(device: str, sysfs: Path = SYSFS, nodes: Path = NODES) -> str:
+    """Why this process cannot open the device node of an RDMA device, and the way out; empty if it can.
+
+    What containers lack is told apart: no node, one that the device cgroup denies (EPERM), its permissions (EACCES).
+    """
+    verbs = [entry.parent.name for entry in sysfs.parent.glob("infiniband_verbs/*/ibdev") if _is_of(entry, device)]
+    if not verbs:
+        return "the kernel has no uverbs device for it: load ib_uverbs (modprobe ib_uverbs)"
+    node = nodes / verbs[0]
+    try:
+        os.close(os.open(node, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return f"there is no {node}: a container must be given it (--device /dev/infiniband)"
+    except PermissionError as error:
+        way_out = {
+            errno.EPERM: "the container's device cgroup denies it (--device /dev/infiniband)",
+            errno.EACCES: "its permissions or SELinux deny it (in a container, --security-opt label=disable)",
+        }
+        return f"{node} cannot be opened: {error.strerror}: {way_out[error.errno or errno.EACCES]}"
+    except OSError as error:
+        return f"{node} cannot be opened: {error.strerror}"
+    return ""
+
+
+def _is_of(entry: Path, device: str) -> bool:
+    return entry.read_text(errors="replace").strip() == device
 
 
 def device_drivers() -> dict[str, str]:

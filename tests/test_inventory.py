@@ -561,7 +561,9 @@ def test_a_device_that_libibverbs_hides_is_shown_with_the_likely_reasons(tmp_pat
     assert machine.simulated == ""
     hidden, listed = endings(inventory.targets(valid, machine.devices))
     assert hidden[0] == "mlx5_0/1"
-    assert hidden[1].startswith("libibverbs does not list it: is ib_uverbs loaded, ")
+    assert hidden[1].startswith(
+        "the kernel has no uverbs device for it: load ib_uverbs (modprobe ib_uverbs); libibverbs "
+    )
     assert listed == ("ref0/1", "")
 
 

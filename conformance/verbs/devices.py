@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The RDMA devices as pyverbs sees them, read once."""
 
-import errno
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -28,8 +27,7 @@ def _query(entry: Any, driver: str) -> Device:
     try:
         context = Context(name=name)
     except PyverbsError as error:
-        # libibverbs does not always tell why: without an errno, permissions are the likeliest.
-        likely = hint(getattr(error, "error_code", 0) or errno.EACCES)
+        likely = hint(getattr(error, "error_code", 0))
         return unopened(name, driver, "; ".join(filter(None, (f"ibv_open_device: {error}", likely))), transport)
     try:
         attr = context.query_device()

@@ -25,7 +25,10 @@ def in_words(error: PyverbsRDMAError) -> str:
 def hint(number: int) -> str:
     """What to look at first; empty if nothing is likely."""
     if number == errno.ENOMEM and (limit := memlock_limit()) is not None:
-        return f"is the memlock limit of {limit} bytes high enough (ulimit -l)? It counts registered memory and queues"
+        return (
+            f"is the memlock limit of {limit} bytes high enough (ulimit -l; of a container, --ulimit memlock=-1)? It "
+            "counts registered memory and queues"
+        )
     if number == errno.EAGAIN:
         return "is a limit of the rdma cgroup reached (rdma.max, rdma.current)?"
     if number in (errno.EACCES, errno.EPERM):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from conformance import elf, kernel
 from conformance.config import REFERENCE, Config
-from conformance.device import Device, Machine, Place, unopened
+from conformance.device import Device, Machine, OpenedDevice, Place, unopened
 from conformance.inventory import InventoryError, entries_for, require_named_devices
 from conformance.verbs import shim
 
@@ -118,8 +118,8 @@ def _own_devices(names: Sequence[str], sysfs: Path) -> tuple[Device, ...]:
     from conformance.verbs.devices import list_devices
 
     hidden = (
-        "libibverbs does not list it: is ib_uverbs loaded, may /dev/infiniband/uverbs* be opened, and is its "
-        "provider library there (Debian: ibverbs-providers, Fedora: libibverbs, SUSE: libibverbs1)?"
+        "libibverbs does not list it: is its provider library there (Debian: ibverbs-providers, Fedora: libibverbs, "
+        "SUSE: libibverbs1)?"
     )
     drivers = kernel.device_drivers()
     shown: dict[str, Device] = {}
@@ -128,7 +128,13 @@ def _own_devices(names: Sequence[str], sysfs: Path) -> tuple[Device, ...]:
     except PyverbsError as error:
         hidden = f"{hidden} ({error})"
     found = (shown.get(name) or unopened(name, drivers.get(name, "unknown"), hidden) for name in names)
-    return tuple(replace(device, place=_place(device.name, sysfs)) for device in found)
+    return tuple(replace(_with_reason(device, sysfs), place=_place(device.name, sysfs)) for device in found)
+
+
+def _with_reason(device: Device, sysfs: Path) -> Device:
+    """A device that could not be opened says what is wrong with its node, if anything is: that comes first."""
+    problem = "" if isinstance(device, OpenedDevice) else kernel.node_problem(device.name, sysfs)
+    return replace(device, failures=(problem, *device.failures)) if problem else device
 
 
 def _place(name: str, sysfs: Path) -> Place:
