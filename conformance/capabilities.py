@@ -7,6 +7,7 @@ Transports and APIs that it lacks show only when a link is tried.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from conformance.inventory import Target
 from conformance.scenarios import TRANSPORT_OPERATIONS, LinkKind, Operation, Queue, Scenario, Transport
@@ -44,7 +45,7 @@ class Capabilities:
     why_not_others: str = ""
     """... and why not others, to be read after the device's name"""
 
-    @property
+    @cached_property
     def queues(self) -> tuple[Queue, ...]:
         return tuple(Queue) if self.srq else (Queue.RQ,)
 

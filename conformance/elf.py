@@ -4,13 +4,13 @@
 import hashlib
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import NoteSegment
-
 
 def build_id(path: Path) -> str:
     """What Library.build_id says of a shared object, or of a folder of them. Empty for what cannot be read."""
+    from elftools.common.exceptions import ELFError  # only reports need it, and it takes long to import
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.segments import NoteSegment
+
     if path.is_dir():
         modules = [f"{module.relative_to(path)} {build_id(module)}\n" for module in sorted(path.rglob("*.so"))]
         return f"sha256:{hashlib.sha256(''.join(modules).encode()).hexdigest()}" if modules else ""

@@ -101,7 +101,7 @@ def _complete(
         )
 
     fitting = [v for v in parameters[name] if all(compatible(name, v, other, row[other]) for other in row)]
-    for value in sorted(fitting, key=gain, reverse=True):
+    for value in sorted(fitting, key=gain, reverse=True) if missing else fitting:
         completed = _complete({**row, name: value}, parameters, compatible, missing, order)
         if completed is not None:
             return completed
@@ -228,27 +228,47 @@ def parameters(able: Capabilities) -> Parameters:
 
 def compatible(able: Capabilities, a: str, value_a: Any, b: str, value_b: Any) -> bool:
     """Which two values can stand in one scenario."""
-    values = {a: value_a, b: value_b}
-    role, size, shape = values.get("role"), values.get("size"), values.get("shape")
-    post, queue = values.get("post"), values.get("queue")
-    if role and size is not None:
-        if role.operation.is_atomic and size != ATOMIC_LENGTH:
-            return False
-        if role.transport is Transport.UD and size > able.mtu:
-            return False
-    if role and shape:
-        if (role.operation.is_atomic or role.null_in is NullIn.GRH) and shape is not Shape.ALONE:
-            return False
-        if segments(shape, 1 << 20, Address.ZERO, _most(able, role)) is None:
-            return False
-    if shape and size is not None and segments(shape, size, Address.ZERO, able.max_sge) is None:
+    rule = _RULES.get((a, b))
+    if rule is not None:
+        return rule(able, value_a, value_b)
+    rule = _RULES.get((b, a))
+    return rule is None or rule(able, value_b, value_a)
+
+
+def _role_and_size(able: Capabilities, role: Role, size: int) -> bool:
+    if role.operation.is_atomic and size != ATOMIC_LENGTH:
         return False
-    if role and queue:
-        if role.transport is Transport.XRC and queue is not Queue.SRQ:
-            return False
-        if role.transport is not Transport.XRC and not role.operation.consumes_receive and queue is not Queue.RQ:
-            return False
-    return not (post is Post.WR_SET_SGE and shape and shape is not Shape.ALONE)
+    return role.transport is not Transport.UD or size <= able.mtu
+
+
+def _role_and_shape(able: Capabilities, role: Role, shape: Shape) -> bool:
+    if (role.operation.is_atomic or role.null_in is NullIn.GRH) and shape is not Shape.ALONE:
+        return False
+    return segments(shape, 1 << 20, Address.ZERO, _most(able, role)) is not None
+
+
+def _role_and_queue(_: Capabilities, role: Role, queue: Queue) -> bool:
+    if role.transport is Transport.XRC:
+        return queue is Queue.SRQ
+    return role.operation.consumes_receive or queue is Queue.RQ
+
+
+def _shape_and_size(able: Capabilities, shape: Shape, size: int) -> bool:
+    return segments(shape, size, Address.ZERO, able.max_sge) is not None
+
+
+def _post_and_shape(_: Capabilities, post: Post, shape: Shape) -> bool:
+    return post is not Post.WR_SET_SGE or shape is Shape.ALONE
+
+
+_RULES: dict[tuple[str, str], Callable[[Capabilities, Any, Any], bool]] = {
+    ("role", "size"): _role_and_size,
+    ("role", "shape"): _role_and_shape,
+    ("role", "queue"): _role_and_queue,
+    ("shape", "size"): _shape_and_size,
+    ("post", "shape"): _post_and_shape,
+}
+"""Of any other two parameters, each two values stand together."""
 
 
 def _most(able: Capabilities, role: Role) -> int:

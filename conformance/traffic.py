@@ -181,8 +181,9 @@ def in_flight(able: Capabilities, transport: Transport) -> Iterator[Batch]:
     """Two at once, and a full queue, each as a chain and one by one: receives wait behind the one that is taken, and
     completions on the CQ.
     """
+    by_link = _by_link(able, transport)
     for count, chain in product((2, FULL_QUEUE), (False, True)):
-        for scenarios in _by_link(able, transport).values():
+        for scenarios in by_link.values():
             for start in range(0, len(scenarios) - count + 1, count):
                 yield Batch(tuple(scenarios[start : start + count]), chain)
 
