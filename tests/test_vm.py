@@ -158,6 +158,25 @@ def test_only_the_modules_that_a_guest_cannot_do_without_are_required(unpacked: 
         kernel.guest_modules(unpacked)
 
 
+@pytest.mark.parametrize("folder", ["updates", "extra", "updates/dkms"])
+def test_a_module_that_was_built_apart_comes_before_the_kernels_own(unpacked: kernel.Kernel, folder: str) -> None:
+    for where in (folder, "weak-updates"):
+        (unpacked.modules / where).mkdir(parents=True)
+        (unpacked.modules / where / "rdma_rxe.ko").write_bytes(module("ib_uverbs") + where.encode())
+    assert kernel.guest_modules(unpacked)["rdma_rxe"] == module("ib_uverbs") + folder.encode()
+
+
+def test_siw_is_made_where_the_kernel_has_it(unpacked: kernel.Kernel, tmp_path: Path) -> None:
+    job = guest.Job(["true"], tmp_path, {}, reports=tmp_path)
+    assert kernel.has_module(unpacked, "siw")
+    assert "SIW=yes\n" in guest.settings(job, has_siw=True)
+    (unpacked.modules / "kernel/siw.ko").unlink()
+    assert not kernel.has_module(unpacked, "siw")
+    assert "SIW=\n" in guest.settings(job, has_siw=False)
+    (unpacked.modules / "modules.builtin").write_text("kernel/drivers/infiniband/sw/siw/siw.ko\n")
+    assert kernel.has_module(unpacked, "siw")
+
+
 def test_a_compressed_module_without_its_tool_is_named(
     unpacked: kernel.Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -213,7 +232,7 @@ def test_the_command_runs_in_its_folder_with_its_environment_and_no_other(tmp_pa
 
 def test_settings_are_safe_for_the_shell(tmp_path: Path) -> None:
     job = guest.Job(["true"], tmp_path, {}, reports=Path("/a b/it's; exit"), interactive=True)
-    script = guest.settings(job) + 'printf "%s|%s" "$REPORTS" "$INTERACTIVE"'
+    script = guest.settings(job, has_siw=False) + 'printf "%s|%s" "$REPORTS" "$INTERACTIVE"'
     assert subprocess.run(["sh"], input=script, capture_output=True, text=True).stdout == "/a b/it's; exit|yes"
 
 
@@ -309,9 +328,16 @@ def test_what_follows_the_dashes_goes_to_pytest_unchanged() -> None:
 
 def test_the_suite_is_run_on_the_devices_of_the_guest() -> None:
     (option,) = [word for word in command_line.command(command_line.parse([])) if word.startswith("--providers=")]
-    (entry,) = config.load(Path(option.partition("=")[2])).providers.values()
-    assert entry.devices == ("rxe0", "rxe1")
-    assert entry.null_mr == "absent"
+    rxe, siw = config.load(Path(option.partition("=")[2])).providers.values()
+    assert rxe.devices == ("rxe0", "rxe1")
+    assert siw.devices == ("siw*",)  # not every kernel has it
+    assert {rxe.null_mr, siw.null_mr} == {"absent"}
+
+
+def test_the_guest_looks_for_no_plugins_and_has_the_one_it_needs() -> None:
+    command = command_line.command(command_line.parse([]))
+    assert command[command.index("-p") + 1] == "xdist"
+    assert command_line.environment()["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] == "1"
 
 
 def test_a_command_of_ones_own_is_run_as_it_is() -> None:
@@ -319,11 +345,31 @@ def test_a_command_of_ones_own_is_run_as_it_is() -> None:
 
 
 def test_the_environment_is_this_ones_but_lets_python_keep_what_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLX5_CQE_SIZE", "128")
+    monkeypatch.setenv("SOMETHING", "128")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     variables = command_line.environment()
-    assert variables["MLX5_CQE_SIZE"] == "128"
+    assert variables["SOMETHING"] == "128"
     assert "PYTHONDONTWRITEBYTECODE" not in variables
+
+
+def test_of_what_providers_read_the_guest_has_what_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLX5_CQE_SIZE", "IBV_FORK_SAFE", "RDMAV_FORK_SAFE"):
+        monkeypatch.setenv(name, "1")
+    options = command_line.parse(["--env", "RDMAV_FORK_SAFE", "--env", "MLX5_SCATTER_TO_CQE=0"])
+    variables = command_line.environment(options.env)
+    found = {name: value for name, value in variables.items() if command_line.PROVIDERS.match(name)}
+    assert found == {"RDMAV_FORK_SAFE": "1", "MLX5_SCATTER_TO_CQE": "0"}
+
+
+def test_what_is_held_back_is_mentioned(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [name for name in os.environ if command_line.PROVIDERS.match(name)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MLX5_CQE_SIZE", "128")
+    monkeypatch.setenv("IBV_FORK_SAFE", "1")
+    command_line.mention_held_back(command_line.environment(["IBV_FORK_SAFE"]))
+    assert capsys.readouterr().err == "vm: not passed to the guest: MLX5_CQE_SIZE (--env NAME passes one on)\n"
+    command_line.mention_held_back(command_line.environment(["IBV_FORK_SAFE", "MLX5_CQE_SIZE"]))
+    assert capsys.readouterr().err == ""
 
 
 def test_what_only_emulation_needs_is_left_to_emulation() -> None:
@@ -344,6 +390,8 @@ def test_what_only_emulation_needs_is_left_to_emulation() -> None:
         (["--shell", "--", "-k", "x"], "--shell takes no arguments after --"),
         (["--shell", "--exec", "--", "x"], "not allowed with argument"),
         (["--modules", "/m"], "--modules needs --kernel"),
+        (["--env", "MLX5_NOT_SET"], "--env MLX5_NOT_SET: not set here"),
+        (["--env", "=1"], "--env =1: not set here"),
         (["--cpus", "0"], "--cpus"),
         (["--memory", "1G"], "--memory"),
         (["-k", "read"], "unrecognized arguments: -k read"),

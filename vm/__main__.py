@@ -11,11 +11,13 @@ machine, 70: the guest died, 124: the guest or its command took too long.
 import argparse
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vm import guest, host, kernel, machine
@@ -23,6 +25,8 @@ from vm import guest, host, kernel, machine
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CACHE = ROOT / ".build/vm"
+PROVIDERS = re.compile("MLX|IBV_|RDMAV_")
+"""Names of variables that providers and libibverbs read begin so."""
 
 
 def main(arguments: list[str]) -> int:
@@ -85,6 +89,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="S",
         help="seconds that the command may take (default: %(default)s)",
     )
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable that providers read (MLX*, IBV_*, RDMAV_*), for the guest: as it is set here, or with this "
+        "value; repeatable. Of those, the guest has no other",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--shell", action="store_true", help="an interactive shell instead of the suite")
     what.add_argument(
@@ -101,6 +113,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in ("memory", "cpus", "timeout"):
         if getattr(options, name) <= 0:
             parser.error(f"--{name} must be more than 0")
+    for setting in options.env:
+        name, is_set, _ = setting.partition("=")
+        if not name or not (is_set or name in os.environ):
+            parser.error(f"--env {setting}: not set here (tox passes on MLX*, IBV_* and RDMAV_* alone); say NAME=VALUE")
     if options.modules and not options.kernel:
         parser.error("--modules needs --kernel")
     if options.exec and not rest:
@@ -124,7 +140,9 @@ def boot(options: argparse.Namespace) -> int:
     hardware = machine.Machine(options.memory, options.cpus, accelerator)
     reports = options.reports.resolve()
     reports.mkdir(parents=True, exist_ok=True)
-    job = guest.Job(command(options), Path.cwd(), environment(), reports, interactive=options.shell)
+    variables = environment(options.env)
+    mention_held_back(variables)
+    job = guest.Job(command(options), Path.cwd(), variables, reports, interactive=options.shell)
     limits = machine.Limits(boot=120, command=math.inf if options.shell else options.timeout)
     print(
         f"vm: Linux {chosen.release}, {hardware.cpus} CPUs, {hardware.memory} MiB, "
@@ -136,7 +154,8 @@ def boot(options: argparse.Namespace) -> int:
     # Only for this user's eyes: the initramfs has the whole environment in it.
     with tempfile.TemporaryDirectory(prefix="vm-") as folder:
         initrd = Path(folder) / "initrd"
-        initrd.write_bytes(guest.initramfs(busybox.read_bytes(), init, kernel.guest_modules(chosen), job))
+        modules, has_siw = kernel.guest_modules(chosen), kernel.has_module(chosen, "siw")
+        initrd.write_bytes(guest.initramfs(busybox.read_bytes(), init, modules, job, has_siw))
         image = kernel.bootable_image(chosen, CACHE)
         return machine.run(
             lambda channels: machine.qemu_command(hardware, image, initrd, reports, channels),
@@ -149,7 +168,8 @@ def boot(options: argparse.Namespace) -> int:
 
 def compile_here() -> None:
     """Let the suite start here first: what it compiles in the guest takes long there, and is lost."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider", "--reference"]
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider"]
+    command += ["--reference"]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise host.VmError(f"the suite cannot be started:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -165,20 +185,34 @@ def command(options: argparse.Namespace) -> list[str]:
         return ["sh", "-c", f"stty columns {columns} rows {lines}; exec ${{SHELL:-/bin/sh}}"]
     if options.exec:
         return list(options.rest)
-    suite = ["-n", "auto", "-W", "default", f"--providers={HERE / 'providers.yaml'}"]
+    suite = ["-p", "xdist", "-n", "auto", "-W", "default", f"--providers={HERE / 'providers.yaml'}"]
     reports = f"--reports={options.reports.resolve()}"
     return [sys.executable, "-m", "pytest", *suite, reports, *options.rest]
 
 
-def environment() -> dict[str, str]:
-    """This process' own, so that everything is found as it is here, with the colours of this terminal."""
-    variables = dict(os.environ)
+def environment(named: Sequence[str] = ()) -> dict[str, str]:
+    """This process' own, so that everything is found as it is here, with the colours of this terminal.
+
+    What providers read was set for this machine's devices, and is left out but for what is `named`: NAME or NAME=VALUE.
+    """
+    variables = {name: value for name, value in os.environ.items() if not PROVIDERS.match(name)}
+    for setting in named:
+        name, is_set, value = setting.partition("=")
+        variables[name] = value if is_set else os.environ[name]
     # Emulated, compiling is slow, and each worker would do it again; what is written disappears with the guest.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Looking for plugins is to read the metadata of every package, file by file.
+    variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     variables.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
     if sys.stdout.isatty():
         variables.setdefault("PY_COLORS", "1")
     return variables
+
+
+def mention_held_back(variables: Mapping[str, str]) -> None:
+    """Say what this process has for providers, and the guest with these variables has not."""
+    if held_back := sorted(name for name in os.environ if PROVIDERS.match(name) and name not in variables):
+        print(f"vm: not passed to the guest: {', '.join(held_back)} (--env NAME passes one on)", file=sys.stderr)
 
 
 if __name__ == "__main__":

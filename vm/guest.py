@@ -23,8 +23,9 @@ class Job:
     interactive: bool = False
 
 
-def initramfs(busybox: bytes, init: bytes, modules: Mapping[str, bytes], job: Job) -> bytes:
-    """The cpio archive that the kernel unpacks as its first root; `modules` are in the order of loading."""
+def initramfs(busybox: bytes, init: bytes, modules: Mapping[str, bytes], job: Job, has_siw: bool) -> bytes:
+    """The cpio archive that the kernel unpacks as its first root; `modules` are in the order of loading; `has_siw`: a
+    device of siw is made, too."""
     return cpio(
         {
             "bin": (stat.S_IFDIR | 0o755, b""),
@@ -34,7 +35,7 @@ def initramfs(busybox: bytes, init: bytes, modules: Mapping[str, bytes], job: Jo
             "dev/console": (stat.S_IFCHR | 0o600, b""),
             "bin/busybox": (stat.S_IFREG | 0o755, busybox),
             "init": (stat.S_IFREG | 0o755, init),
-            "settings": (stat.S_IFREG | 0o644, settings(job).encode()),
+            "settings": (stat.S_IFREG | 0o644, settings(job, has_siw).encode()),
             "command": (stat.S_IFREG | 0o600, command_script(job).encode()),
             "modules/order": (stat.S_IFREG | 0o644, "".join(f"{name}\n" for name in modules).encode()),
             **{f"modules/{name}": (stat.S_IFREG | 0o644, content) for name, content in modules.items()},
@@ -42,9 +43,10 @@ def initramfs(busybox: bytes, init: bytes, modules: Mapping[str, bytes], job: Jo
     )
 
 
-def settings(job: Job) -> str:
+def settings(job: Job, has_siw: bool) -> str:
     """Variables for guest-init, in shell syntax."""
-    return f"REPORTS={shlex.quote(str(job.reports))}\nINTERACTIVE={'yes' if job.interactive else ''}\n"
+    flags = f"INTERACTIVE={'yes' if job.interactive else ''}\nSIW={'yes' if has_siw else ''}\n"
+    return f"REPORTS={shlex.quote(str(job.reports))}\n{flags}"
 
 
 def command_script(job: Job) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from vm.host import VmError
 
-# In the order of loading. crc32_generic is one that rdma_rxe asks for by another name than the module's; newer
-# kernels have it built in. rdma_ucm is for rdma_cm, which not every kernel has.
+# In the order of loading. rdma_rxe asks for crc32_generic by another name than the module's, and what siw needs for
+# crc32c_generic; newer kernels have these built in. Not every kernel has siw, and rdma_ucm, which is for rdma_cm.
 WANTED_MODULES = (
     "virtio_pci",
     "virtio_console",
@@ -24,11 +24,17 @@ WANTED_MODULES = (
     "overlay",
     "dummy",
     "crc32_generic",
+    "crc32c_generic",
     "ib_uverbs",
     "rdma_rxe",
+    "siw",
     "rdma_ucm",
 )
-OPTIONAL_MODULES = {"crc32_generic", "rdma_ucm"}
+OPTIONAL_MODULES = {"crc32_generic", "crc32c_generic", "siw", "rdma_ucm"}
+
+# Folders of /lib/modules/RELEASE in the order of depmod.d(5): a driver that was built apart from the kernel takes the
+# place of the kernel's own.
+SEARCH = ("updates", "extra", "kernel", "weak-updates")
 
 
 @dataclass(frozen=True)
@@ -185,11 +191,12 @@ def decompress(content: bytes) -> bytes:
 def guest_modules(kernel: Kernel) -> dict[str, bytes]:
     """The modules to load in the guest: name -> content of the .ko file, in the order of loading.
 
-    Modules that are built into the kernel are left out. Raises VmError for those that the kernel does not have at all,
+    Of several files of one module it is the one that depmod takes. Modules that are built into the kernel are left out.
+    Raises VmError for those that the kernel does not have at all,
     and for those that were built for another kernel.
     """
-    builtin = {module_name(line) for line in (kernel.modules / "modules.builtin").read_text().split()}
-    files = {module_name(path.name): path for path in kernel.modules.rglob("*.ko*")}
+    builtin = builtin_modules(kernel)
+    files = module_files(kernel.modules)
     missing = [name for name in WANTED_MODULES if name not in builtin | files.keys() | OPTIONAL_MODULES]
     if missing:
         raise VmError(f"{kernel.modules}: kernel {kernel.release} has no {', '.join(missing)}, built in or as a module")
@@ -207,6 +214,28 @@ def guest_modules(kernel: Kernel) -> dict[str, bytes]:
 
     loadable = [name for name in WANTED_MODULES if name in files and name not in builtin]
     return {name: content[name] for name in load_order(loadable, depends)}
+
+
+def has_module(kernel: Kernel, name: str) -> bool:
+    """Built in or as a file."""
+    return name in builtin_modules(kernel) | module_files(kernel.modules).keys()
+
+
+def builtin_modules(kernel: Kernel) -> set[str]:
+    return {module_name(line) for line in (kernel.modules / "modules.builtin").read_text().split()}
+
+
+def module_files(folder: Path) -> dict[str, Path]:
+    """Module -> its file, of several the one in the folder that comes first in SEARCH."""
+
+    def place(path: Path) -> tuple[int, Path]:
+        top = path.relative_to(folder).parts[0]
+        return (SEARCH.index(top) if top in SEARCH else SEARCH.index("kernel"), path)
+
+    files: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*.ko*"), key=place):
+        files.setdefault(module_name(path.name), path)
+    return files
 
 
 def module_name(path: str) -> str:
