@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from conformance.reference.faults import FAULTS
+from conformance.report import reproducer
+from conformance.scenarios import Scenario
 
 from . import hca
 
@@ -85,6 +87,35 @@ def test_the_reproducer_agrees(tmp_path: Path) -> None:
     done = hca.run([str(program)])
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NOT CONFORMING" in done.stdout
+
+
+INFINIBAND = pytest.mark.parametrize(
+    ("variant", "route", "pkey_index"),
+    [
+        ("infiniband-grh-required", "LID 0x10, GID 0 (IB, fe80:", 0),
+        ("infiniband-several-pkeys", "LID 0x10, P_Key 0x8001 at index 2", 2),
+    ],
+)
+
+
+@INFINIBAND
+def test_infiniband_ports_are_addressed_as_they_ask_for_it(
+    variant: str, route: str, pkey_index: int, tmp_path: Path
+) -> None:
+    options = ["--link", "ib", "--variant", variant]
+    done = hca.suite(without_waivers(tmp_path, "cqe64"), "-v", "-k", "test_key", options=options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f", {route}" in done.stdout
+
+
+@INFINIBAND
+def test_so_are_they_by_a_reproducer(variant: str, route: str, pkey_index: int, tmp_path: Path) -> None:
+    where = reproducer.Where("mlx5_0", 1, None, 2.0, pkey_index=pkey_index)
+    source = reproducer.write(tmp_path, Scenario.parse("rc-send-m64-n64-rq-post_send-poll_cq"), where)
+    program = tmp_path / "reproducer"
+    subprocess.run(["cc", "-Wall", "-Werror", str(source), "-libverbs", "-o", str(program)], check=True)
+    done = hca.run([str(program)], "--link", "ib", "--variant", variant)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_process_that_dies_inside_poll_cq_is_cleaned_up_and_counted(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The C program for a sequence compiles without a warning, and on the reference device its verdict is the suite's."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance import config, inventory
-from conformance.report import sequence_program
+from conformance.report import reproducer, sequence_program
 from conformance.sequences import Sequence
 from conformance.verbs.machine import open_machine
 from tests.test_reproducer import COMPILERS, MLX5_0, REF0, ROOT, TIMEOUT, Ran, call_main, compile_strictly
@@ -82,17 +84,24 @@ WRONG = (
 """A fault, the smallest sequence that shows it, and what the program must say of it."""
 
 
-def program(folder: Path, sequence: Sequence) -> Path:
-    source = sequence_program.write(folder, sequence, REF0, finding="a /* finding */")
+def program(folder: Path, sequence: Sequence, where: reproducer.Where = REF0) -> Path:
+    source = sequence_program.write(folder, sequence, where, finding="a /* finding */")
     return compile_strictly(source, "-shared", "-fPIC", suffix=".so")
 
 
-def run_on_reference(sequence: Sequence, built: Path, fault: str = "") -> Ran:
+def run_on_reference(sequence: Sequence, built: Path, fault: str = "", variant: str | None = None) -> Ran:
     """Run the program, and the sequence by the suite, in one process with its own reference device."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.test_sequence_program"],
         cwd=ROOT,
-        input=json.dumps({"sequence": str(sequence), "program": str(built), "faults": [fault] if fault else []}),
+        input=json.dumps(
+            {
+                "sequence": str(sequence),
+                "program": str(built),
+                "faults": [fault] if fault else [],
+                "variant": variant,
+            }
+        ),
         capture_output=True,
         text=True,
         check=False,
@@ -105,7 +114,7 @@ def run_job() -> None:
     """The process that `run_on_reference` starts."""
     job = json.load(sys.stdin)
     providers = config.load(ROOT / "providers.yaml")
-    machine = open_machine(providers, reference=True, simulate=1, faults=tuple(job["faults"]))
+    machine = open_machine(providers, reference=True, simulate=1, faults=tuple(job["faults"]), variant=job["variant"])
     result = call_main(job["program"])
     from conformance.judging import Bench
     from conformance.sequence_search import SequenceSearch
@@ -125,6 +134,14 @@ def test_a_program_of_all_steps_compiles_without_a_warning(compiler: str, tmp_pa
 
 def test_on_a_conforming_device_program_and_suite_find_nothing(tmp_path: Path) -> None:
     ran = run_on_reference(ALL_STEPS, program(tmp_path, ALL_STEPS))
+    assert ran.status == 0, ran.output
+    assert not ran.failure
+
+
+@pytest.mark.parametrize(("variant", "pkey_index"), [("infiniband-grh-required", 0), ("infiniband-several-pkeys", 2)])
+def test_it_addresses_the_port_as_the_suite_does(variant: str, pkey_index: int, tmp_path: Path) -> None:
+    where = replace(REF0, gid_index=None, pkey_index=pkey_index)
+    ran = run_on_reference(ALL_STEPS, program(tmp_path, ALL_STEPS, where), variant=variant)
     assert ran.status == 0, ran.output
     assert not ran.failure
 
