@@ -53,8 +53,8 @@ _NETLINK_RDMA = 20
 _NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLDEV = 5 << 10  # RDMA_NL_NLDEV: the upper bits of a message type name the client
-_CMD_GET, _CMD_GET_CHARDEV = 1, 15
-_DEV_INDEX, _DEV_NAME, _CHARDEV_TYPE, _UVERBS_DRIVER_ID = 1, 2, 69, 73
+_CMD_GET, _CMD_PORT_GET, _CMD_GET_CHARDEV = 1, 5, 15
+_DEV_INDEX, _DEV_NAME, _NDEV_NAME, _CHARDEV_TYPE, _UVERBS_DRIVER_ID = 1, 2, 51, 69, 73
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port id
 
 
@@ -75,7 +75,7 @@ def pci_address(device: str, sysfs: Path = SYSFS) -> str:
 
 
 def netdevs(device: str, sysfs: Path = SYSFS) -> tuple[str, ...]:
-    """The netdevs of an RDMA device, sorted: of its GIDs, of its PCI function, and that which a software one is on."""
+    """The netdevs of an RDMA device that sysfs tells, sorted: of its GIDs, of its PCI function, or what rxe is on."""
     folder = sysfs / device
     names = {entry.name for entry in folder.glob("device/net/*")}
     for file in (folder / "parent", *folder.glob("ports/*/gid_attrs/ndevs/*")):
@@ -114,6 +114,30 @@ def _is_of(entry: Path, device: str) -> bool:
     return entry.read_text(errors="replace").strip() == device
 
 
+def port_netdevs() -> dict[str, tuple[str, ...]]:
+    """RDMA device name -> the netdevs of its ports, over RDMA netlink: sysfs does not tell that of siw.
+
+    A device is missing from the answer where the kernel does not tell.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_RDMA) as connection:
+            connection.settimeout(5)
+            for device in list(_ask(connection, _CMD_GET, _NLM_F_DUMP, b"")):
+                question = _attribute(_DEV_INDEX, device[_DEV_INDEX])
+                ports = list(_ask(connection, _CMD_PORT_GET, _NLM_F_DUMP, question))
+                names = tuple(_text(port[_NDEV_NAME]) for port in ports if _NDEV_NAME in port)
+                if names:
+                    found[_text(device[_DEV_NAME])] = names
+    except OSError:
+        pass  # as below
+    return found
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode()
+
+
 def device_drivers() -> dict[str, str]:
     """RDMA device name -> name of its driver, as `DRIVERS` spells it.
 
@@ -131,8 +155,9 @@ def device_drivers() -> dict[str, str]:
                 for answer in _ask(connection, _CMD_GET_CHARDEV, 0, question):
                     if _UVERBS_DRIVER_ID in answer:
                         number = int.from_bytes(answer[_UVERBS_DRIVER_ID], sys.byteorder)
-                        name = device[_DEV_NAME].rstrip(b"\0").decode()
-                        found[name] = DRIVERS[number] if number < len(DRIVERS) else f"driver-id-{number}"
+                        found[_text(device[_DEV_NAME])] = (
+                            DRIVERS[number] if number < len(DRIVERS) else f"driver-id-{number}"
+                        )
     except OSError:
         pass  # no RDMA netlink, or no answer in time: what is missing is missing
     return found

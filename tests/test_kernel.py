@@ -141,3 +141,24 @@ def test_places_are_what_sysfs_tells(tmp_path: Path) -> None:
     assert kernel.pci_address("mlx5_0", tmp_path) == "0000:5e:00.0"
     assert kernel.netdevs("mlx5_0", tmp_path) == ("bond0", "ens1f0")
     assert (kernel.pci_address("rxe0", tmp_path), kernel.netdevs("rxe0", tmp_path)) == ("", ("eth7",))
+
+
+def a_port(number: int, *netdev: bytes) -> bytes:
+    """RDMA_NLDEV_ATTR_PORT_INDEX and, if it has one, RDMA_NLDEV_ATTR_NDEV_NAME."""
+    names = b"".join(attribute(51, name + b"\0") for name in netdev)
+    return message((5 << 10) + 5, attribute(3, struct.pack("=I", number)) + names)
+
+
+def test_each_device_is_asked_for_the_netdevs_of_its_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Answers(
+        *(a_device(0, b"siw0") + a_device(1, b"mlx4_0") + a_device(2, b"ib0"), DONE),
+        *(a_port(1, b"eth0") + DONE, a_port(1, b"eth1") + a_port(2, b"eth2") + DONE, a_port(1) + DONE),
+    )
+    monkeypatch.setattr(socket, "socket", fake)
+    assert kernel.port_netdevs() == {"siw0": ("eth0",), "mlx4_0": ("eth1", "eth2")}
+    assert fake.sent[1] == struct.pack("=IHHII", 24, (5 << 10) + 5, 0x301, 0, 0) + attribute(1, bytes(4))
+
+
+def test_a_kernel_that_refuses_tells_no_netdevs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", Answers(a_device(0, b"siw0"), DONE, REFUSED))
+    assert kernel.port_netdevs() == {}

@@ -128,7 +128,11 @@ def _own_devices(names: Sequence[str], sysfs: Path) -> tuple[Device, ...]:
     except PyverbsError as error:
         hidden = f"{hidden} ({error})"
     found = (shown.get(name) or unopened(name, drivers.get(name, "unknown"), hidden) for name in names)
-    return tuple(replace(_with_reason(device, sysfs), place=_place(device.name, sysfs)) for device in found)
+    told = kernel.port_netdevs()
+    return tuple(
+        replace(_with_reason(device, sysfs), place=_place(device.name, sysfs, told.get(device.name, ())))
+        for device in found
+    )
 
 
 def _with_reason(device: Device, sysfs: Path) -> Device:
@@ -137,5 +141,5 @@ def _with_reason(device: Device, sysfs: Path) -> Device:
     return replace(device, failures=(problem, *device.failures)) if problem else device
 
 
-def _place(name: str, sysfs: Path) -> Place:
-    return Place(kernel.pci_address(name, sysfs), kernel.netdevs(name, sysfs))
+def _place(name: str, sysfs: Path, netdevs: Sequence[str]) -> Place:
+    return Place(kernel.pci_address(name, sysfs), tuple(sorted({*netdevs, *kernel.netdevs(name, sysfs)})))
