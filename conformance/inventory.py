@@ -259,16 +259,21 @@ def _missing(config: Config, entries: dict[str, Provider], devices: Sequence[Dev
                 where = config.where("providers", name, "devices", index)
                 way_out = "correct or remove the name, or write a glob, which may match nothing"
                 mistakes.append(f"{where}: {wanted} is not on this machine, which has {present}; {way_out}")
-        matching = [device for device in devices if _owner(entries, device) == name]
-        if entry.only_usable:
-            matching = [device for device in matching if isinstance(device, OpenedDevice)]
-        if len(matching) < entry.at_least:
-            where = config.where("providers", name, "at_least")
-            usable = " usable" if entry.only_usable else ""
-            names = ", ".join(device.name for device in matching) or "none"
-            found = f"{entry.at_least}{usable} asked for, but {len(matching)} found ({names})"
-            mistakes.append(f"{where}: {found}; this machine has {present}")
+        mistakes += _too_few(
+            config, name, entry, [device for device in devices if _owner(entries, device) == name], present
+        )
     return mistakes
+
+
+def _too_few(config: Config, name: str, entry: Provider, matching: Sequence[Device], present: str) -> Iterator[str]:
+    counted = [device for device in matching if isinstance(device, OpenedDevice) or not entry.only_usable]
+    if len(counted) >= entry.at_least:
+        return
+    asked = f"{entry.at_least}{' usable' if entry.only_usable else ''} asked for"
+    found = f"{len(counted)} found ({', '.join(device.name for device in counted) or 'none'})"
+    words = [f"this machine has {present}"]
+    words += [f"{device.name}: {'; '.join(device.failures)}" for device in matching if device not in counted]
+    yield f"{config.where('providers', name, 'at_least')}: {asked}, but {found}; {'; '.join(words)}"
 
 
 def _taken(config: Config, entries: dict[str, Provider], devices: Sequence[Device], owners: Owners) -> list[str]:

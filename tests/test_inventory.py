@@ -249,7 +249,8 @@ def test_only_what_can_be_opened_is_tried_where_the_entry_says_so(tmp_path: Path
 def test_at_least_counts_what_can_be_opened_where_only_that_is_tried(tmp_path: Path) -> None:
     valid = configured(tmp_path, "a: {driver: mlx5, only_usable: true, at_least: 1, null_mr: required}")
     assert mistakes(valid, unopened("mlx5_1", "mlx5", "Errno: 2")) == [
-        ":2: providers.a.at_least: 1 usable asked for, but 0 found (none); this machine has mlx5_1 (mlx5)"
+        ":2: providers.a.at_least: 1 usable asked for, but 0 found (none); this machine has mlx5_1 (mlx5); "
+        "mlx5_1: Errno: 2"
     ]
 
 
