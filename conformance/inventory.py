@@ -170,12 +170,12 @@ def choose_gid(device: Device, port: Port, wish: str | int | IPv6Network) -> Gid
 def choose_pkey(port: Port, wish: str | int) -> Pkey | None:
     """The P_Key that a `pkey:` setting means on this port; None if no valid entry of its table fits.
 
-    auto: the first full member.
+    auto: the first full member. A number up to MOST_PKEYS is an index, a greater one a value.
     """
-    if wish == "auto":
+    if isinstance(wish, str):
         fitting = [pkey for pkey in port.pkeys if pkey.is_full]
     else:
-        fitting = [pkey for pkey in port.pkeys if wish in (pkey.index, pkey.value)]
+        fitting = [pkey for pkey in port.pkeys if wish == (pkey.index if wish <= MOST_PKEYS else pkey.value)]
     return fitting[0] if fitting else None
 
 

@@ -433,6 +433,11 @@ def test_a_port_gets_the_pkey_that_is_asked_for(wish: str | int, expected: Pkey 
     assert inventory.choose_pkey(replace(INFINIBAND, pkeys=PKEYS), wish) == expected
 
 
+def test_an_index_is_not_taken_for_the_value_of_a_limited_member() -> None:
+    limited, full = Pkey(0, 0x0001), Pkey(1, 0x8001)
+    assert inventory.choose_pkey(replace(INFINIBAND, pkeys=(limited, full)), 1) == full
+
+
 @pytest.mark.parametrize(
     ("written", "shown", "pkeys"),
     [("0", "0", PKEYS), ("1", "1", PKEYS), ("0x8003", "0x8003", PKEYS), ("auto", "auto", PKEYS[:1]), ("0", "0", ())],
