@@ -86,9 +86,7 @@ def _query_pkeys(context: Context, port: int, count: int, failures: list[str]) -
     found = []
     for index in range(count):
         try:
-            value = socket.ntohs(
-                context.query_pkey(port, index) & 0xFFFF
-            )  # a __be16, which pyverbs may take for signed
+            value = socket.ntohs(context.query_pkey(port, index))  # a __be16
         except PyverbsError as error:
             failures.append(f"ibv_query_pkey {port} {index}: {error}")
             return ()

@@ -89,13 +89,13 @@ class Pair:
                 self._links[key] = Link(self.ends[Side.REQUESTER], self.ends[Side.RESPONDER], kind, capacity)
             except PyverbsRDMAError as error:
                 text = f"{self.where}: no link {kind} of {capacity} SGEs: {in_words(error)}"
-                if error.error_code == errno.EINVAL and self.target.gid is None:
-                    text += "; does the port take an address without a GRH? `gid: 0` in its entry adds one"
                 much = capacity > FEW_SGES or kind.inline
                 if much and error.error_code in (errno.EINVAL, errno.ENOMEM):
                     # max_sge is the device's bound, not that of every queue; none tells of inline data.
                     lacks = "inline data" if kind.inline else f"queues for lists of {capacity} SGEs"
                     raise LackingError(text, lacks) from None
+                if error.error_code == errno.EINVAL and self.target.gid is None:
+                    text += "; does the port take an address without a GRH? `gid: 0` in its entry adds one"
                 raise BrokenError(text) from error
         return self._links[key]
 
