@@ -16,6 +16,7 @@ from typing import Any
 
 from conformance.capabilities import Capabilities
 from conformance.scenarios import (
+    ADDRESSES,
     ATOMIC_LENGTH,
     GRH_LENGTH,
     Address,
@@ -219,7 +220,7 @@ def parameters(able: Capabilities) -> Parameters:
         "role": roles(able),
         "size": tuple(size for size in sizes(able.mtu) if size <= able.max_msg_sz),
         "shape": tuple(Shape),
-        "address": tuple(Address),
+        "address": ADDRESSES,
         "post": tuple(Post),
         "queue": able.queues,
         "poll": tuple(Poll),
@@ -378,8 +379,7 @@ def depth(able: Capabilities) -> dict[Role, tuple[Scenario, ...]]:
 
 def _danger(scenario: Scenario) -> int:
     """By the address that most could crash the process."""
-    addresses = list(Address)
-    return max(addresses.index(segment.address) for segment in scenario.segments)
+    return max(ADDRESSES.index(segment.address) for segment in scenario.segments)
 
 
 @cache

@@ -310,6 +310,10 @@ def _manner(scenario: Scenario) -> Iterator[str]:
         yield "waited for by ibv_get_cq_event, at the responder of solicited completions only"
 
 
+KINDS = {"n": "NULL MR", "o": "other NULL MR", "m": "memory"}
+"""What a segment names, as texts show it."""
+
+
 def _posting(scenario: Scenario) -> str:
     return "ibv_post_send" if scenario.post.value == "post_send" else f"ibv_{scenario.post.value}"
 
@@ -325,7 +329,7 @@ def _list(places: tuple[Place, ...], addresses: tuple[int, ...]) -> str:
 
 def _segment(place: Place, address: int | None) -> str:
     segment = place.segment
-    words = f"{'NULL MR' if segment.null else 'memory'} {segment.length}"
+    words = f"{KINDS[segment.kind]} {segment.length}"
     if address is not None:
         words += f" at {address:#x}"
     return f"{words} ({segment.address.value})" if segment.null else words

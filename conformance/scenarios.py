@@ -11,12 +11,13 @@ whoever runs the scenario. How a scenario must end is in conformance.model.
 
 from __future__ import annotations
 
+import mmap
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 ATOMIC_LENGTH = 8
@@ -27,6 +28,8 @@ INLINE_LENGTH = 64
 """Bytes of inline data that queue pairs for it take."""
 LONGEST_CONTROL = 1 << 26
 """Bytes: a longer scenario is not repeated on ordinary memory."""
+PAGE = mmap.PAGESIZE
+"""Bytes; an arena begins at the start of a page."""
 CANARY_OFFSET = 4096
 """Where in its arena the memory lies that null segments point at; the same in every scenario, so that what one
 work request writes into a null segment is what a later one would read back from the same addresses."""
@@ -122,6 +125,31 @@ class Address(Word):
     ZERO = "zero"
     TOP = "top"
     """2^64 - length: the last bytes of the address space"""
+    ODD = "odd"
+    """live memory at an odd address"""
+    PAGE_END = "page_end"
+    """live memory that ends where a page does"""
+    ACROSS_PAGE = "across_page"
+    """live memory, half of it in one page and half in the next"""
+    ACROSS_4GIB = "across_4gib"
+    """live memory, half of it below a multiple of 2^32 and half above"""
+    OTHER_MR = "other_mr"
+    """live memory of the other side, which is another MR than that of the rest of the list"""
+    AGAIN = "again"
+    """where the segment before it in the list begins, null or ordinary"""
+
+    @property
+    def is_live(self) -> bool:
+        """Is there memory, in an ordinary MR?"""
+        return self not in (Address.UNMAPPED, Address.ZERO, Address.TOP)
+
+
+ADDRESSES = (Address.CANARY, Address.UNMAPPED, Address.ZERO, Address.TOP)
+"""Where any null segment can point, of any length and whatever is beside it: those at live memory first."""
+PLACES = (Address.CANARY, Address.ODD, Address.PAGE_END, Address.ACROSS_PAGE, Address.ACROSS_4GIB)
+"""Of these, where ordinary segments can be, too: CANARY for wherever they happen to be."""
+ACROSS_4GIB_OFFSET = CANARY_OFFSET + PAGE
+"""Where in its arena the multiple of 2^32 is, in an arena that has one."""
 
 
 @dataclass(frozen=True)
@@ -131,31 +159,44 @@ class Segment:
     null: bool
     length: int
     address: Address = Address.CANARY
+    other: bool = False
+    """with the lkey of a second null MR of the same PD"""
 
     def __post_init__(self) -> None:
         if self.length < 0:
             raise ValueError(f"a segment of {self.length} bytes")
-        if not self.null and self.address is not Address.CANARY:
+        if not self.null and (self.other or self.address not in PLACES):
             raise ValueError("only a null segment has a free choice of address")
+        if self.length < 2 and self.address in (Address.ACROSS_PAGE, Address.ACROSS_4GIB):
+            raise ValueError(f"{self.length} bytes are not on two sides of anything")
 
     def __str__(self) -> str:
         at = "" if self.address is Address.CANARY else f"@{self.address.value}"
-        return f"{'n' if self.null else 'm'}{self.length}{at}"
+        return f"{self.kind}{self.length}{at}"
+
+    @property
+    def kind(self) -> str:
+        """n: null, o: null by the other null MR, m: ordinary memory."""
+        return ("o" if self.other else "n") if self.null else "m"
 
     @classmethod
     def parse(cls, text: str) -> Segment:
         kind, at = text[:1], text[1:].partition("@")
-        if kind not in ("n", "m"):
-            raise ValueError(f"segment {text!r}: starts with n (null) or m (ordinary memory)")
-        return cls(kind == "n", int(at[0]), Address(at[2] or "canary"))
+        if kind not in ("n", "o", "m"):
+            raise ValueError(f"segment {text!r}: starts with n (null), o (another null MR) or m (ordinary memory)")
+        return cls(kind != "m", int(at[0]), Address(at[2] or "canary"), kind == "o")
 
 
 def null(length: int, address: Address = Address.CANARY) -> Segment:
     return Segment(True, length, address)
 
 
-def mem(length: int) -> Segment:
-    return Segment(False, length)
+def other_null(length: int, address: Address = Address.CANARY) -> Segment:
+    return Segment(True, length, address, other=True)
+
+
+def mem(length: int, address: Address = Address.CANARY) -> Segment:
+    return Segment(False, length, address)
 
 
 def total(segments: tuple[Segment, ...]) -> int:
@@ -245,6 +286,8 @@ class Scenario:
             raise ValueError(f"{operation.name} is no message that could be solicited")
         if self.wait is not Wait.POLL and self.poll is not Poll.POLL_CQ:
             raise ValueError("pyverbs asks no CQ-ex for events")
+        for segments in (self.gather, self.scatter):
+            _check_addresses(segments)
         if self.is_too_long and self.transport not in (Transport.RC, Transport.XRC):
             raise ValueError("a message longer than the list is an error on reliable transports only")
 
@@ -334,6 +377,10 @@ class Scenario:
         return self.gather + self.scatter
 
     @property
+    def has_other_null(self) -> bool:
+        return any(segment.other for segment in self.segments)
+
+    @property
     def has_null(self) -> bool:
         return any(segment.null for segment in self.segments)
 
@@ -343,12 +390,24 @@ class Scenario:
         return (self.seed | 0x80000001) if self.operation.has_imm else None
 
     def on_ordinary_memory(self) -> Scenario:
-        """The control: the same work request with ordinary memory in place of every null segment."""
-        return replace(
-            self,
-            gather=tuple(mem(segment.length) for segment in self.gather),
-            scatter=tuple(mem(segment.length) for segment in self.scatter),
-        )
+        """The control: the same work request with ordinary memory in place of every null segment, where that can be."""
+        return replace(self, gather=_ordinary(self.gather), scatter=_ordinary(self.scatter))
+
+
+def _ordinary(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    return tuple(mem(each.length, each.address if each.address in PLACES else Address.CANARY) for each in segments)
+
+
+def _check_addresses(segments: tuple[Segment, ...]) -> None:
+    """Raises ValueError if the segments of a list cannot be at these addresses together."""
+    for index, segment in enumerate(segments):
+        before = segments[index - 1] if index else None
+        if segment.address is Address.AGAIN and (
+            before is None or before.length < segment.length or not before.address.is_live
+        ):
+            raise ValueError(f"{segment}: before it stands no memory of as many bytes")
+    if [segment.address for segment in segments].count(Address.ACROSS_4GIB) > 1:
+        raise ValueError("an arena has one multiple of 2^32")
 
 
 PLAIN_LENGTH = 64
@@ -426,10 +485,18 @@ class Region:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a segment is: a region of its side's arena, or None for a null segment that points outside of it."""
+    """Where a segment is: a region of a side's arena, or None for a null segment that points outside of both.
+
+    A region that another segment has, too, is named after that one.
+    """
 
     segment: Segment
     region: Region | None
+    side: Side
+
+
+Places = tuple[Place, ...]
+"""Those of a list."""
 
 
 @dataclass(frozen=True)
@@ -442,9 +509,14 @@ class Plan:
 
     requester: tuple[Region, ...]
     responder: tuple[Region, ...]
-    gather: tuple[Place, ...]
-    scatter: tuple[Place, ...]
+    gather: Places
+    scatter: Places
     remote: Region | None
+
+    @property
+    def is_across_4gib(self) -> bool:
+        """Must a multiple of 2^32 be at ACROSS_4GIB_OFFSET in both arenas?"""
+        return any(place.segment.address is Address.ACROSS_4GIB for place in (*self.gather, *self.scatter))
 
     def regions(self, side: Side) -> tuple[Region, ...]:
         return self.requester if side is Side.REQUESTER else self.responder
@@ -465,38 +537,78 @@ class _Arena:
     def __init__(self) -> None:
         self.regions = [Region("guard", 0, CANARY_OFFSET)]
 
-    def add(self, name: str, length: int) -> Region:
-        region = Region(name, self.regions[-1].end, length)
-        self.regions += [region, Region("guard", region.end, GUARD_LENGTH)]
+    def add(self, name: str, length: int, place: Callable[[int], int] | None = None) -> Region:
+        """`place`: the offset, from the least that it can be."""
+        guard = self.regions.pop()
+        start = place(guard.end) if place else guard.end
+        region = Region(name, start, length)
+        self.regions += [replace(guard, length=start - guard.offset), region, Region("guard", region.end, GUARD_LENGTH)]
         return region
 
-    def add_list(self, name: str, segments: tuple[Segment, ...]) -> tuple[Place, ...]:
-        """Canaries come first, so that the first of them is at CANARY_OFFSET; then the ordinary segments."""
-        places: dict[int, Place] = {}
-        for wanted in (True, False):
-            for index, segment in enumerate(segments):
-                if segment.null is wanted:
-                    kind = "canary of " if segment.null else ""
-                    inside = segment.address is Address.CANARY
-                    region = self.add(f"{kind}{name}[{index}]", segment.length) if inside else None
-                    places[index] = Place(segment, region)
-        return tuple(places[index] for index in range(len(segments)))
+
+def _offset(segment: Segment, least: int) -> int:
+    """Where in an arena the memory of a segment is, from offset `least` on."""
+    length, address = segment.length, segment.address
+    if address is Address.ODD:
+        return least | 1
+    if address is Address.PAGE_END:
+        return least + -(least + length) % PAGE
+    if address is Address.ACROSS_PAGE:
+        return least + -(least + length // 2) % PAGE
+    if address is Address.ACROSS_4GIB:
+        return max(least, ACROSS_4GIB_OFFSET - length // 2)
+    return least
+
+
+def _place_lists(arenas: dict[Side, _Arena], lists: tuple[tuple[str, Side, tuple[Segment, ...]], ...]) -> list[Places]:
+    """Lay lists out, each named and of a side. In each arena canaries come first, so that the first of them is at
+    CANARY_OFFSET, then the ordinary segments; but before all what is at a multiple of 2^32.
+    """
+    regions: dict[tuple[str, int], tuple[Region | None, Side]] = {}
+    every = [(name, side, index, each) for name, side, segments in lists for index, each in enumerate(segments)]
+    every.sort(key=lambda one: (one[3].address is not Address.ACROSS_4GIB, not one[3].null))
+    for name, side, index, segment in every:
+        if segment.address is Address.AGAIN:
+            continue
+        owner = _other_side(side) if segment.address is Address.OTHER_MR else side
+        region = None
+        if segment.address.is_live:
+            words = f"canary of {name}[{index}]" if segment.null else f"{name}[{index}]"
+            region = arenas[owner].add(words, segment.length, partial(_offset, segment))
+        regions[name, index] = region, owner
+    for name, _, index, segment in sorted(every, key=lambda one: one[2]):
+        if segment.address is Address.AGAIN:
+            before, owner = regions[name, index - 1]
+            assert before is not None
+            regions[name, index] = replace(before, length=segment.length), owner
+    return [
+        tuple(Place(segment, *regions[name, index]) for index, segment in enumerate(segments))
+        for name, _, segments in lists
+    ]
+
+
+def _aligned(least: int) -> int:
+    return least + -least % ATOMIC_LENGTH
+
+
+def _other_side(side: Side) -> Side:
+    return Side.RESPONDER if side is Side.REQUESTER else Side.REQUESTER
 
 
 def plan(scenario: Scenario) -> Plan:
     """Lay a scenario's memory out.
 
-    Segments follow one another unaligned. The words of atomics are aligned (IBTA 9.4.5), as CANARY_OFFSET, all lengths
-    and the guards are.
+    Segments follow one another unaligned. The words of atomics are aligned (IBTA 9.4.5).
     """
-    requester, responder = _Arena(), _Arena()
-    gather = requester.add_list("gather", scenario.gather)
-    owner = requester if scatter_side(scenario.operation) is Side.REQUESTER else responder
-    scatter = owner.add_list("scatter", scenario.scatter)
+    arenas = {side: _Arena() for side in Side}
+    owner = scatter_side(scenario.operation)
+    lists = (("gather", Side.REQUESTER, scenario.gather), ("scatter", owner, scenario.scatter))
+    gather, scatter = _place_lists(arenas, lists)
     remote = None
     if not scenario.operation.is_send:
-        remote = responder.add("remote", scenario.length)
-    return Plan(tuple(requester.regions), tuple(responder.regions), gather, scatter, remote)
+        place = _aligned if scenario.operation.is_atomic else None
+        remote = arenas[Side.RESPONDER].add("remote", scenario.length, place)
+    return Plan(tuple(arenas[Side.REQUESTER].regions), tuple(arenas[Side.RESPONDER].regions), gather, scatter, remote)
 
 
 def _non_zero_bytes(count: int) -> bytes:

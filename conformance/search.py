@@ -16,6 +16,7 @@ from conformance.capabilities import Capabilities, capabilities
 from conformance.matrix import sizes
 from conformance.outcome import Aspect
 from conformance.scenarios import (
+    ADDRESSES,
     ATOMIC_LENGTH,
     GRH_LENGTH,
     INLINE_LENGTH,
@@ -174,7 +175,7 @@ def _alone(scenario: Scenario) -> Iterator[Lists]:
     ]
     for length in (1, 8, 32, 64, *sorted(segment.length for _, segment in nulls)):
         for in_scatter, segment in nulls:
-            null, ordinary = (Segment(True, length, segment.address),), (mem(length),)
+            null, ordinary = (replace(segment, length=length),), (mem(length),)
             gather = ordinary if in_scatter else null
             scatter = (*header, *(null if in_scatter else ordinary))
             yield gather if scenario.gather else (), scatter if scenario.scatter else ()
@@ -207,7 +208,7 @@ def lists(able: Capabilities, most: int, null_share: bool = True) -> st.SearchSt
     """Lists of up to `most` segments, null at any address or ordinary (only ordinary without `null_share`)."""
     ordinary = st.builds(mem, lengths(able))
     # Live memory is where most can be seen to go wrong.
-    addresses = st.just(Address.CANARY) | st.sampled_from(list(Address))
+    addresses = st.just(Address.CANARY) | st.sampled_from(ADDRESSES)
     nulls = st.builds(Segment, st.just(True), lengths(able), addresses)
     segment = ordinary | nulls if null_share else ordinary
     few = st.lists(segment, min_size=1, max_size=min(4, most))
@@ -267,7 +268,7 @@ def _cut(segments: tuple[Segment, ...], most: int) -> tuple[Segment, ...]:
     for segment in segments:
         length = min(segment.length, most - total(tuple(kept)))
         if length > 0 or not segment.length:
-            kept.append(Segment(segment.null, length, segment.address))
+            kept.append(replace(segment, length=length))
     return tuple(kept)
 
 
@@ -275,7 +276,7 @@ def _stretch(segments: tuple[Segment, ...], least: int) -> tuple[Segment, ...]:
     """The list, its last segment long enough for `least` bytes in all."""
     *others, last = segments
     missing = least - total(tuple(others))
-    return (*others, Segment(last.null, max(last.length, missing), last.address))
+    return (*others, replace(last, length=max(last.length, missing)))
 
 
 def _require_lists(able: Capabilities) -> None:

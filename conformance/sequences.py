@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
-from conformance.scenarios import LinkKind, Poll, Post, Queue, Scenario, Transport
+from conformance.scenarios import ADDRESSES, LinkKind, Poll, Post, Queue, Scenario, Transport
 
 DEPTH = 16
 """Work requests that are in flight on one pair of queue pairs."""
@@ -256,6 +256,8 @@ class State:
             return f"scenarios are for a link {link.kind}"
         if max(len(each) for one in step.scenarios for each in (one.gather, one.scatter)) > MOST_SEGMENTS:
             return f"lists have {MOST_SEGMENTS} segments at most"
+        if any(each.other or each.address not in ADDRESSES for one in step.scenarios for each in one.segments):
+            return f"null segments are of n{step.other}, at {', '.join(each.value for each in ADDRESSES)}"
         if sum(len(chain.scenarios) for chain in (*link.in_flight, step)) > DEPTH:
             return f"{DEPTH} are in flight at most"
         if link.will_be_in_error or any(scenario.is_too_long for scenario in step.scenarios[:-1]):

@@ -8,10 +8,10 @@ dimension, with the sizes at which devices change their way; APIs take turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations, cycle, product
+from itertools import combinations, count, cycle, product
 
 from conformance.capabilities import Capabilities
 from conformance.matrix import NullIn, Role, Row, Shape, compatible, roles, scenario
@@ -31,6 +31,7 @@ from conformance.scenarios import (
     Wait,
     mem,
     null,
+    other_null,
     total,
 )
 
@@ -67,7 +68,7 @@ def _queues(able: Capabilities, role: Role) -> tuple[Queue, ...]:
 
 
 def _small(able: Capabilities, role: Role, more: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Bytes: within a CQE, beyond it, and more than a packet."""
+    """Bytes: within a CQE, beyond it, and more."""
     if role.operation.is_atomic:
         return (ATOMIC_LENGTH,)
     return tuple(size for size in (32, 65, *more) if role.transport is not Transport.UD or size <= able.mtu)
@@ -182,10 +183,10 @@ def in_flight(able: Capabilities, transport: Transport) -> Iterator[Batch]:
     completions on the CQ.
     """
     by_link = _by_link(able, transport)
-    for count, chain in product((2, FULL_QUEUE), (False, True)):
+    for many, chain in product((2, FULL_QUEUE), (False, True)):
         for scenarios in by_link.values():
-            for start in range(0, len(scenarios) - count + 1, count):
-                yield Batch(tuple(scenarios[start : start + count]), chain)
+            for start in range(0, len(scenarios) - many + 1, many):
+                yield Batch(tuple(scenarios[start : start + many]), chain)
 
 
 def _by_link(able: Capabilities, transport: Transport) -> dict[object, list[Scenario]]:
@@ -298,6 +299,80 @@ _ZERO_SEGMENTS = (
 _ZERO_BYTES = ((null(0),), (mem(0),), (null(0), mem(0)))
 
 
+def addresses(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Null segments at odd addresses, at the ends of pages, across these and across a multiple of 2^32, in an MR of
+    the other side, and where the segment before them is; and ordinary ones at such addresses beside them.
+    """
+
+    def lists(size: int) -> Iterator[tuple[Segment, ...]]:
+        less = max(1, size // 3)
+        for address in (Address.ODD, Address.PAGE_END, Address.ACROSS_PAGE, Address.ACROSS_4GIB, Address.OTHER_MR):
+            yield (null(size, address),)
+            yield (mem(less), null(size - less, address))
+            if address is not Address.OTHER_MR:
+                yield (null(size - less), mem(less, address))
+        yield (mem(size - less), null(less, Address.AGAIN))
+        yield (mem(less), null(size - 2 * less), null(less, Address.AGAIN))
+
+    return _alone(_of_lists(able, transport, lists))
+
+
+def null_mrs(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Segments of two null MRs in one list, also where the one before is, which is of the other null MR; and of the
+    second alone.
+    """
+
+    def lists(size: int) -> Iterator[tuple[Segment, ...]]:
+        less = max(1, size // 3)
+        yield (other_null(size),)
+        yield (null(less), other_null(size - less))
+        yield (other_null(less), mem(size - 2 * less), null(less))
+        yield (null(less), other_null(less), mem(size - 2 * less))
+        yield (null(size - less), other_null(less, Address.AGAIN))
+
+    return _alone(_of_lists(able, transport, lists))
+
+
+Lists = Callable[[int], Iterable[tuple[Segment, ...]]]
+"""Lists of so many bytes."""
+
+
+def _of_lists(able: Capabilities, transport: Transport, lists: Lists) -> Iterator[Scenario]:
+    """Each list in each place that null segments can take, and in each queue; sizes and APIs take turns."""
+    apis = cycle(_APIS)
+    turns = count()
+    for role in _roles(able, transport):
+        every = [list(lists(size)) for size in _small(able, role, (able.mtu + 1,))]
+        for queue, turn in zip(_queues(able, role), turns):
+            for number in range(len(every[0])):
+                post, poll = next(apis)
+                each = _of_list(role, every[(number + turn) % len(every)][number], queue, post, poll)
+                if each is not None and able.lacks(each) is None:
+                    yield each
+
+
+def _of_list(role: Role, made: tuple[Segment, ...], queue: Queue, post: Post, poll: Poll) -> Scenario | None:
+    """This list where the role has null segments; None if it takes no such list."""
+    operation, plain = role.operation, (mem(total(made)),)
+    gather = made if role.null_in in (NullIn.GATHER, NullIn.BOTH) else plain
+    scatter = made if role.null_in in (NullIn.SCATTER, NullIn.BOTH) else plain
+    if role.null_in is NullIn.GRH:
+        if len(made) > 1:
+            return None
+        scatter = (replace(made[0], length=GRH_LENGTH), *plain)
+    elif role.transport is Transport.UD:
+        scatter = (mem(GRH_LENGTH), *scatter)
+    if not operation.gathers:
+        gather = ()
+    if operation is Operation.RDMA_WRITE:
+        scatter = ()
+    if operation.is_atomic and len(scatter) > 1:
+        return None
+    if post is Post.WR_SET_SGE and len(gather or scatter) > 1:
+        post = Post.WR_SET_SGE_LIST
+    return Scenario(role.transport, operation, gather, scatter, queue, post, poll)
+
+
 DIMENSIONS: dict[str, Dimension] = {
     "short": short,
     "inline": inline,
@@ -306,6 +381,8 @@ DIMENSIONS: dict[str, Dimension] = {
     "in-flight": in_flight,
     "ring": ring,
     "zero-length": zero_length,
+    "addresses": addresses,
+    "null-mrs": null_mrs,
 }
 """By the names that checks show."""
 

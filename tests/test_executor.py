@@ -15,13 +15,12 @@ import pytest
 from conformance.judging import Bench
 from conformance.outcome import MEMORY, Aspect, Run
 from conformance.reference.engine import abi
-from conformance.scenarios import CANARY_OFFSET, Scenario, Side, Signal, Wait, mem, null
+from conformance.scenarios import CANARY_OFFSET, PAGE, Scenario, Side, Signal, Wait, mem, null
 from conformance.verbs.end import Domain, End
 from conformance.verbs.executor import Job, post
 from conformance.verbs.link import Link
-from conformance.verbs.memory import PAGE
 from conformance.verbs.null_mr import NullMR, NullMRError
-from conformance.verdicts import BrokenError, Failure
+from conformance.verdicts import BrokenError, Failure, LackingError
 from conformance.watch import watch
 from tests.rig import Calls, Patch, nothing, protection_error, refused, target, wrap
 
@@ -304,7 +303,7 @@ def test_the_ends_of_a_link_may_be_on_two_devices(id: str) -> None:
     for end in (requester, responder):
         end.close()
     for domain in domains:
-        domain.close_null_mr()
+        domain.close_null_mrs()
         assert domain.dealloc_pd() is None
         domain.close_context()
 
@@ -451,3 +450,43 @@ def test_an_event_that_does_not_come_is_found_and_the_completion_too(bench: Benc
     (run,) = run_at_once(bench, [replace(SEND, wait=Wait.EVENT)])
     assert [finding.aspect for finding in run.findings] == [Aspect.EVENT]
     assert run.findings[0].text.startswith(side.value)
+
+
+def test_a_segment_across_4_gib_is_there(bench: Bench) -> None:
+    run = bench.run(Scenario.parse(f"rc-send-m8@across_4gib+n8@odd-n16@across_4gib-{PATH}"))
+    assert not run.findings
+    for address, length in ((run.addresses.gather[0], 8), (run.addresses.scatter[0], 16)):
+        assert address >> 32 != (address + length - 1) >> 32
+    assert run.addresses.gather[1] % 2
+
+
+def test_only_the_first_in_flight_can_be_across_4_gib(bench: Bench) -> None:
+    far = Scenario.parse(f"rc-send-n8@across_4gib-m8-{PATH}")
+    assert not any(run.findings for run in bench.run_at_once([Job(far), Job(SEND)]))
+    with pytest.raises(ValueError, match="only the first"):
+        bench.run_at_once([Job(SEND), Job(far)])
+
+
+def test_a_null_segment_in_another_mr_is_in_that_of_the_other_side(bench: Bench) -> None:
+    run = bench.run(Scenario.parse(f"rc-send-m8+n8@other_mr-m8+n8@other_mr-{PATH}"))
+    (own, other), (peers, others) = run.addresses
+    assert abs(own - others) < PAGE
+    assert abs(peers - other) < PAGE
+
+
+def test_two_null_mrs_of_a_list_are_two(bench: Bench) -> None:
+    run = bench.run(Scenario.parse(f"rc-send-n8+o8-m16-{PATH}"))
+    assert not run.findings
+    assert run.keys.startswith(f"null MR lkey {bench.null_mr.lkey:#x}; other null MR lkey ")
+    assert bench.domain.other_null_mr.lkey != bench.null_mr.lkey
+
+
+def test_where_there_is_no_second_null_mr_that_is_lacking(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.null_mr  # noqa: B018
+
+    def none(*_: object) -> None:
+        raise NullMRError(errno.ENOMEM)
+
+    monkeypatch.setattr(NullMR, "__init__", none)
+    with pytest.raises(LackingError, match="beside the first"):
+        bench.run(Scenario.parse(f"rc-send-o8-m8-{PATH}"))

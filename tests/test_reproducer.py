@@ -83,6 +83,15 @@ SCENARIOS = (
     "rc-send-m8-n8-srq-wr_set_sge-poll_cq-signaled-inline-solicited-solicited_event",
     "uc-send-m3+m5-n8-rq-wr_set_sge_list-poll_cq-inline-solicited_event",
     "rc-send_imm-m3+m5-n4+m4-rq-post_send-poll_cq-inline-event",
+    "rc-send-m33-n20@odd+m13@odd-rq-post_send-poll_cq",
+    "rc-send-n32@page_end-m32@page_end-srq-wr_set_sge-cq_ex",
+    "rc-read-remote-m8+n24@across_page-rq-post_send-poll_cq",
+    "uc-send-n9000@across_4gib-m9000@across_page-rq-post_send-poll_cq",
+    "rc-write-m8@across_4gib+n24@other_mr-remote-rq-post_send-poll_cq",
+    "rc-fetch_add-remote-n8@odd-rq-post_send-poll_cq",
+    "ud-send-m64-m40+n5000@other_mr-srq-post_send-poll_cq",
+    "rc-send-m32+n16@again-m40+n8@again+o8@again-rq-wr_set_sge_list-poll_cq",
+    "xrc-send-n8+o8+m8-o16+n8@odd-srq-post_send-poll_cq",
 )
 
 WRONG = (
@@ -111,6 +120,14 @@ WRONG = (
     ),
     ("no-event-of-null-receive", "rc-send-m8-n8-rq-post_send-poll_cq-event", "responder: no completion event within"),
     ("null-is-solicited", "ud-send-m8-n48-rq-post_send-poll_cq-solicited_event", "the message was not solicited"),
+    ("odd-address-leak", "rc-send-m9-n9@odd-rq-post_send-poll_cq", "responder's canary of scatter[0]: 9 of 9 bytes"),
+    ("across-page-leak", "rc-read-remote-n8@across_page-rq-post_send-poll_cq", "canary of scatter[0]: 4 of 8 bytes"),
+    ("across-4gib-refused", "rc-write-n8@across_4gib-remote-rq-post_send-poll_cq", "expected success"),
+    ("other-mr-leak", "rc-send-m16-m8+n8@other_mr-rq-post_send-poll_cq", "requester's memory around the segments"),
+    ("address-seen-before", "rc-send-m8+n8@again-m16-rq-post_send-poll_cq", "responder's scatter[0]: 8 of 16 bytes"),
+    ("address-seen-before-written", "rc-send-m16-m8+n8@again-rq-post_send-cq_ex", "responder's scatter[0]: 8 of 8"),
+    ("one-null-mr-a-list", "uc-write-n8+o8-remote-rq-post_send-poll_cq", "responder's remote: 8 of 16 bytes"),
+    ("two-null-mrs-counted", "rc-send-m16-n8+o8-srq-post_send-poll_cq", "byte_len 8, expected 16"),
     ("atomic-not-executed", "rc-cmp_swp-remote-n8-rq-post_send-poll_cq", "responder's remote: 8 of 8 bytes"),
 )
 """A fault, a scenario that shows it, and what the program must say of it."""

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from conformance.scenarios import (
+    ACROSS_4GIB_OFFSET,
     CANARY_OFFSET,
+    PAGE,
     TRANSPORT_OPERATIONS,
     Address,
     Operation,
@@ -20,8 +22,10 @@ from conformance.scenarios import (
     Wait,
     mem,
     null,
+    other_null,
     pattern,
     plan,
+    segments_id,
 )
 from tests.work_requests import READ, SEND, SWAP, TOO_LONG, UD, WRITE
 
@@ -55,6 +59,14 @@ from tests.work_requests import READ, SEND, SWAP, TOO_LONG, UD, WRITE
             "rc-send-m8-m4+n1+m16-rq-post_send-poll_cq-unsignaled-inline-solicited-solicited_event",
         ),
         (replace(SEND, gather=(mem(0),), scatter=(null(0), mem(1))), "rc-send-m0-n0+m1-rq-post_send-poll_cq"),
+        (
+            replace(
+                SEND,
+                gather=(mem(8, Address.ODD), null(4, Address.AGAIN), other_null(2, Address.AGAIN)),
+                scatter=(null(9, Address.ACROSS_4GIB), other_null(5), null(1, Address.OTHER_MR)),
+            ),
+            "rc-send-m8@odd+n4@again+o2@again-n9@across_4gib+o5+n1@other_mr-rq-post_send-poll_cq",
+        ),
         (replace(READ, signal=Signal.SIGNALED), "rc-read-remote-n4+m6-rq-post_send-poll_cq-signaled"),
     ],
 )
@@ -74,6 +86,12 @@ def test_an_id_reads_back_as_the_scenario(scenario: Scenario, text: str) -> None
         ("rc-write-n5-m5-rq-post_send-poll_cq", "RDMA_WRITE with scatter list"),
         ("rc-cmp_swp-remote-n4-rq-post_send-poll_cq", "8 bytes"),
         ("rc-send-n4-m4@zero-rq-post_send-poll_cq", "only a null segment"),
+        ("rc-send-n4-m4@other_mr-rq-post_send-poll_cq", "only a null segment"),
+        ("rc-send-n1@across_page-m4-rq-post_send-poll_cq", "two sides"),
+        ("rc-send-n4@again-m4-rq-post_send-poll_cq", "no memory of as many bytes"),
+        ("rc-send-m4+n5@again-m9-rq-post_send-poll_cq", "no memory of as many bytes"),
+        ("rc-send-n4@zero+n4@again-m9-rq-post_send-poll_cq", "no memory of as many bytes"),
+        ("rc-send-n4@across_4gib+m4@across_4gib-m9-rq-post_send-poll_cq", "one multiple of"),
         ("xrc-send-n4-m4-rq-post_send-poll_cq", "SRQ only"),
         ("uc-send-n5-m4-rq-post_send-poll_cq", "reliable transports only"),
         ("rc-send-n5+n4-m9-rq-wr_set_sge-poll_cq", "one segment"),
@@ -102,7 +120,14 @@ def test_each_transport_has_the_operations_of_the_standard() -> None:
     }
 
 
-@pytest.mark.parametrize("scenario", [SEND, UD, READ, WRITE, SWAP, TOO_LONG], ids=str)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        *(SEND, UD, READ, WRITE, SWAP, TOO_LONG),
+        Scenario.parse("rc-send-n9@odd+m8@across_page-n8@other_mr+n9@page_end-rq-post_send-poll_cq"),
+    ],
+    ids=str,
+)
 def test_regions_cover_the_arena_without_gaps(scenario: Scenario) -> None:
     layout = plan(scenario)
     for side in Side:
@@ -120,6 +145,54 @@ def test_the_first_canary_is_always_at_the_same_address() -> None:
         first = next(p for p in (*layout.gather, *layout.scatter) if p.segment.null)
         assert first.region is not None
         assert first.region.offset == CANARY_OFFSET
+
+
+SPECIAL = Scenario.parse(
+    "rc-send-m9@odd+n8@odd+n70@page_end+n71@across_page+n9@across_4gib+n3@again-n8@other_mr+m160@across_page-rq-"
+    "post_send-poll_cq"
+)
+
+
+def test_special_addresses_are_what_they_are_called() -> None:
+    layout = plan(SPECIAL)
+    ordinary, odd, at_end, across, far, again = [place.region for place in layout.gather if place.region]
+    other = layout.scatter[0]
+    assert ordinary.offset % 2 == odd.offset % 2 == 1
+    assert at_end.end % PAGE == 0
+    assert across.offset // PAGE + 1 == (across.end - 1) // PAGE
+    assert far.offset < ACROSS_4GIB_OFFSET < far.end
+    assert (again.offset, again.length) == (far.offset, 3)
+    assert other.side is Side.REQUESTER
+    assert other.region in layout.requester
+    assert layout.is_across_4gib
+
+
+def test_on_ordinary_memory_segments_are_where_they_were_if_that_can_be() -> None:
+    assert segments_id(SPECIAL.on_ordinary_memory().gather) == (
+        "m9@odd+m8@odd+m70@page_end+m71@across_page+m9@across_4gib+m3"
+    )
+    assert segments_id(SPECIAL.on_ordinary_memory().scatter) == "m8+m160@across_page"
+
+
+@pytest.mark.parametrize("length", [2, 100, PAGE, 3 * PAGE])
+@pytest.mark.parametrize("address", [Address.ACROSS_PAGE, Address.ACROSS_4GIB, Address.PAGE_END])
+def test_special_addresses_are_found_for_any_length(address: Address, length: int) -> None:
+    layout = plan(Scenario(Transport.RC, Operation.RDMA_READ, (), (mem(7), null(length, address))))
+    region = layout.scatter[1].region
+    assert region is not None
+    assert region.offset >= CANARY_OFFSET
+    boundary = region.end // PAGE * PAGE if address is Address.PAGE_END else ACROSS_4GIB_OFFSET
+    if address is Address.PAGE_END:
+        assert region.end == boundary
+    else:
+        assert region.offset < boundary < region.end
+
+
+@pytest.mark.parametrize("scenario", [SPECIAL, Scenario.parse("rc-cmp_swp-remote-n8@other_mr-rq-post_send-poll_cq")])
+def test_the_word_of_an_atomic_is_aligned_wherever_canaries_are(scenario: Scenario) -> None:
+    for each in (scenario, replace(scenario, scatter=(null(8, Address.ODD),))):
+        remote = plan(each).remote
+        assert remote is None or remote.offset % 8 == 0
 
 
 def test_segments_follow_one_another_unaligned_with_guards_between_them() -> None:

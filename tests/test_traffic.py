@@ -8,7 +8,20 @@ import pytest
 
 from conformance.capabilities import Capabilities
 from conformance.matrix import NullIn, Role, roles
-from conformance.scenarios import GRH_LENGTH, Operation, Post, Queue, Scenario, Signal, Transport, Wait, total
+from conformance.scenarios import (
+    ADDRESSES,
+    GRH_LENGTH,
+    PLACES,
+    Address,
+    Operation,
+    Post,
+    Queue,
+    Scenario,
+    Signal,
+    Transport,
+    Wait,
+    total,
+)
 from conformance.traffic import DIMENSIONS, FULL_QUEUE, Batch, batches
 from conformance.verbs.link import Link
 from tests.test_matrix import DEVICES, FULL
@@ -183,6 +196,42 @@ def test_segments_of_no_bytes_are_first_between_and_last_on_each_side() -> None:
                         places.add((where, segment.null))
             assert places == set(product(("first", "between", "last"), (True, False)))
         assert any(scenario.length == 0 for scenario in ours)
+
+
+SPECIAL = {address for address in Address if address not in ADDRESSES}
+
+
+def test_each_place_of_a_null_segment_is_at_each_special_address() -> None:
+    made: dict[Role, set[Address]] = {}
+    for batch in of("addresses"):
+        scenario = batch.scenarios[0]
+        nulls = [segment for segment in scenario.segments if segment.null]
+        made.setdefault(role(scenario), set()).update(segment.address for segment in nulls)
+    assert made.keys() == set(roles(FULL))
+    for each, found in made.items():
+        alone = each.operation.is_atomic or each.null_in is NullIn.GRH
+        assert found >= SPECIAL - ({Address.AGAIN} if alone else set()), each
+
+
+def test_ordinary_segments_are_at_special_addresses_beside_null_ones() -> None:
+    segments = [segment for batch in of("addresses") for segment in batch.scenarios[0].segments]
+    assert {segment.address for segment in segments if not segment.null} == set(PLACES)
+
+
+def test_where_a_segment_is_comes_with_each_size_and_api() -> None:
+    made = [batch.scenarios[0] for batch in batches(FULL, Transport.RC, "addresses")]
+    for address in SPECIAL:
+        chosen = [each for each in made if any(segment.address is address for segment in each.segments)]
+        assert {each.length for each in chosen} >= {32, 65, FULL.mtu + 1}
+        assert {each.post for each in chosen} == set(Post)
+
+
+def test_each_place_of_a_null_segment_is_that_of_two_null_mrs_or_of_the_second() -> None:
+    made = [batch.scenarios[0] for batch in of("null-mrs")]
+    assert {role(scenario) for scenario in made} == set(roles(FULL))
+    assert all(scenario.has_other_null for scenario in made)
+    mixed = {role(each) for each in made if any(segment.null and not segment.other for segment in each.segments)}
+    assert mixed == {each for each in roles(FULL) if not each.operation.is_atomic and each.null_in is not NullIn.GRH}
 
 
 def test_where_no_bytes_are_two_gib_no_segment_has_none() -> None:

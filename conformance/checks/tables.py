@@ -158,11 +158,15 @@ def scatters_mixed(scenario: Scenario) -> bool:
 
 
 def names_live_memory(scenario: Scenario) -> bool:
-    return any(segment.null and segment.address is Address.CANARY for segment in scenario.segments)
+    return any(segment.null and segment.address.is_live for segment in scenario.segments)
 
 
 def names_no_memory(scenario: Scenario) -> bool:
-    return any(segment.address is not Address.CANARY for segment in scenario.segments)
+    return any(not segment.address.is_live for segment in scenario.segments)
+
+
+def is_at_special_address(scenario: Scenario) -> bool:
+    return any(segment.null and segment.address is not Address.CANARY for segment in scenario.segments)
 
 
 def waits_for_event(scenario: Scenario) -> bool:

@@ -67,7 +67,7 @@ def test_it_covers_every_address(bench: Bench, scenario: Scenario) -> None:
 
 
 @pytest.mark.clause("allocate/max-length")
-@tables.in_traffic(tables.names_no_memory)
+@tables.in_traffic(tables.is_at_special_address)
 def test_it_covers_every_address_in_each_list(check_sweep: Callable[..., None]) -> None:
     check_sweep()
 

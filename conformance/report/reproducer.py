@@ -18,8 +18,11 @@ from conformance.inventory import Target
 from conformance.model import predict
 from conformance.report.file_names import part
 from conformance.scenarios import (
+    ACROSS_4GIB_OFFSET,
     INLINE_LENGTH,
     LONGEST_CONTROL,
+    PAGE,
+    PLACES,
     Address,
     Operation,
     Place,
@@ -37,7 +40,6 @@ from conformance.scenarios import (
 )
 
 COLUMNS = 110
-PAGE = 4096
 
 _POSTED_BY = {
     Post.POST_SEND: "ibv_post_send",
@@ -47,6 +49,19 @@ _POSTED_BY = {
 _POLLED_BY = {Poll.POLL_CQ: "ibv_poll_cq", Poll.CQ_EX: "ibv_start_poll on a CQ-ex"}
 WR_NAMES = {Operation.CMP_AND_SWP: "ATOMIC_CMP_AND_SWP", Operation.FETCH_AND_ADD: "ATOMIC_FETCH_AND_ADD"}
 """Operations that enum ibv_wr_opcode calls otherwise."""
+
+_WHERE = {
+    Address.CANARY: "at live memory",
+    Address.UNMAPPED: "at an unmapped address",
+    Address.ZERO: "at address 0",
+    Address.TOP: "at the top of the address space",
+    Address.ODD: "at an odd address",
+    Address.PAGE_END: "at the end of a page",
+    Address.ACROSS_PAGE: "across the end of a page",
+    Address.ACROSS_4GIB: "across a multiple of 2^32",
+    Address.OTHER_MR: "at memory of the other side",
+    Address.AGAIN: "where the one before it begins",
+}
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "program"),
@@ -65,6 +80,8 @@ class _Row:
     kind: str
     offset: int
     length: int
+    other: bool
+    """of the second null MR"""
 
 
 @dataclass(frozen=True)
@@ -112,6 +129,7 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
     due = predict(scenario, plan(scenario), sys.byteorder)
     opcode = WR_NAMES.get(scenario.operation, scenario.operation.name)
     unmapped = [segment.length for segment in scenario.segments if segment.address is Address.UNMAPPED]
+    elsewhere = max((each.length for each in scenario.segments if each.address is Address.OTHER_MR), default=0)
     return TEMPLATES.get_template("main.c.j2").render(
         scenario=scenario,
         header=list(_header(scenario, where, clause, finding)),
@@ -123,8 +141,10 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
         scatter=_rows(scenario.scatter, layout.scatter),
         remote=layout.remote,
         lists=lists,
-        requester_size=_pages(layout.size(Side.REQUESTER)),
-        responder_size=_pages(layout.size(Side.RESPONDER)),
+        requester_size=_pages(max(layout.size(Side.REQUESTER), elsewhere)),
+        responder_size=_pages(max(layout.size(Side.RESPONDER), elsewhere)),
+        across_4gib=ACROSS_4GIB_OFFSET if layout.is_across_4gib else None,
+        page=PAGE,
         unmapped_size=max(unmapped, default=0),
         control=control,
         written_first=_is_written_first(scenario, clause),
@@ -172,19 +192,22 @@ def file_name(scenario: Scenario, where: Where) -> str:
 def _with_memory_for_all(scenario: Scenario) -> Scenario:
     """The control needs ordinary memory in place of every null segment, wherever that points."""
 
-    def at_canary(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        return tuple(replace(segment, address=Address.CANARY) for segment in segments)
+    def in_memory(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        return tuple(each if each.address in PLACES else replace(each, address=Address.CANARY) for each in segments)
 
-    return replace(scenario, gather=at_canary(scenario.gather), scatter=at_canary(scenario.scatter))
+    return replace(scenario, gather=in_memory(scenario.gather), scatter=in_memory(scenario.scatter))
 
 
 def kind_of(segment: Segment) -> str:
-    return f"NULL_AT_{segment.address.name}" if segment.null else "MEMORY"
+    """A member of the programs' enum kind."""
+    if not segment.null:
+        return "MEMORY"
+    return "NULL_AT_CANARY" if segment.address in PLACES else f"NULL_AT_{segment.address.name}"
 
 
 def _rows(segments: tuple[Segment, ...], places: tuple[Place, ...]) -> list[_Row]:
     return [
-        _Row(kind_of(segment), place.region.offset if place.region else 0, segment.length)
+        _Row(kind_of(segment), place.region.offset if place.region else 0, segment.length, segment.other)
         for segment, place in zip(segments, places)
     ]
 
@@ -271,18 +294,14 @@ def _manner(scenario: Scenario) -> Iterator[str]:
 
 
 def _words(segments: tuple[Segment, ...]) -> str:
-    where = {
-        Address.CANARY: "at live memory",
-        Address.UNMAPPED: "at an unmapped address",
-        Address.ZERO: "at address 0",
-        Address.TOP: "at the top of the address space",
-    }
-    return ", ".join(
-        f"{segment.length} bytes of null MR {where[segment.address]}"
-        if segment.null
-        else f"{segment.length} bytes of memory"
-        for segment in segments
-    )
+    return ", ".join(" ".join(filter(None, _words_of(segment))) for segment in segments)
+
+
+def _words_of(segment: Segment) -> tuple[str, ...]:
+    length = f"{segment.length} bytes of"
+    if segment.null:
+        return length, "another null MR" if segment.other else "null MR", _WHERE[segment.address]
+    return length, "memory", "" if segment.address is Address.CANARY else _WHERE[segment.address]
 
 
 def _procedure(scenario: Scenario, clause: str) -> str:

@@ -15,8 +15,8 @@ from conformance.inventory import Target
 from conformance.model import predict
 from conformance.report import reproducer
 from conformance.report.file_names import part
-from conformance.report.reproducer import PAGE, TEMPLATES, WR_NAMES, Where, c_string, header, kind_of
-from conformance.scenarios import LinkKind, Place, Poll, Queue, Region, Scenario, Side, Transport, plan
+from conformance.report.reproducer import TEMPLATES, WR_NAMES, Where, c_string, header, kind_of
+from conformance.scenarios import PAGE, LinkKind, Place, Poll, Queue, Region, Scenario, Side, Transport, plan
 from conformance.sequences import Sequence, State, Step, Verb
 
 PROCEDURE = (

@@ -4,7 +4,7 @@
 import pytest
 
 from conformance.checks import tables
-from conformance.scenarios import Address, Scenario
+from conformance.scenarios import Scenario
 from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of, target_of
 from conformance.session.run import inventory_of, runs_checks
 
@@ -87,7 +87,7 @@ def _danger(item: pytest.Item) -> int:
         return 0
     scenario = item.callspec.params.get("scenario")  # type: ignore[attr-defined]
     if isinstance(scenario, Scenario):
-        return int(any(segment.address is not Address.CANARY for segment in scenario.segments))
+        return int(any(not segment.address.is_live for segment in scenario.segments))
     sweep = item.callspec.params.get("sweep")  # type: ignore[attr-defined]
     if isinstance(sweep, tables.Sweep):
         return int(sweep.is_dangerous)

@@ -16,7 +16,7 @@ from conformance.verbs.closing import close
 from conformance.verbs.hints import in_words
 from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena
 from conformance.verbs.names import e
-from conformance.verbs.null_mr import NullMR
+from conformance.verbs.null_mr import NullMR, NullMRError
 from conformance.verbs.queues import Queues
 from conformance.verdicts import BrokenError, LackingError
 
@@ -55,6 +55,7 @@ class Domain:
         self.patience = Patience(target.timeout)
         self._owns_context = context is None
         self._null_mr: NullMR | None = None
+        self._other_null_mr: NullMR | None = None
         try:
             self.context = context or Context(name=target.device.name)
             self.pd = PD(self.context) if parent is None else ParentDomain(self.context, ParentDomainInitAttr(parent))
@@ -76,16 +77,28 @@ class Domain:
         return self._null_mr
 
     @property
+    def other_null_mr(self) -> NullMR:
+        """A second null MR of the PD, allocated when first asked for. Raises LackingError if there is none."""
+        self.null_mr  # noqa: B018  # the first is first
+        if self._other_null_mr is None:
+            try:
+                self._other_null_mr = NullMR(self.pd)
+            except NullMRError as error:
+                raise LackingError(f"{error} beside the first, which allocate/coexist judges") from None
+        return self._other_null_mr
+
+    @property
     def where(self) -> str:
         """The target as failure texts show it."""
         target = self.target
         settings = f", with {target.settings}" if target.settings else ""
         return f"{target.id} ({target.device.driver}), {target.route}, MTU {target.port.mtu}{settings}"
 
-    def close_null_mr(self) -> None:
-        if self._null_mr is not None:
-            close(self._null_mr)
-        self._null_mr = None
+    def close_null_mrs(self) -> None:
+        for null_mr in (self._other_null_mr, self._null_mr):
+            if null_mr is not None:
+                close(null_mr)
+        self._null_mr = self._other_null_mr = None
 
     def dealloc_pd(self) -> str | None:
         """ibv_dealloc_pd; the error in words if it fails."""
@@ -110,11 +123,13 @@ class End:
         self._lent: list[Arena] = []
         self._add_arena()
 
-    def _add_arena(self) -> Arena:
+    def _add_arena(self, across_4gib: bool = False) -> Arena:
         try:
-            arena = Arena(self.domain.pd, self.domain.access)
+            arena = Arena(self.domain.pd, self.domain.access, across_4gib)
         except PyverbsRDMAError as error:
             raise BrokenError(f"{self.domain.target.id}: {in_words(error)}") from error
+        except OSError as error:
+            raise LackingError(f"no 4 GiB of addresses, of which a few pages would be used: {error.strerror}") from None
         self._arenas.append(arena)
         return arena
 
@@ -123,12 +138,14 @@ class End:
         """The memory that is used where no other work request is in flight."""
         return self._arenas[0]
 
-    def lend(self, size: int) -> Arena:
+    def lend(self, size: int, across_4gib: bool = False) -> Arena:
         """An arena of at least `size` bytes that nobody else uses, until it is given back: mostly the first.
 
-        Raises BrokenError if there is no memory to be had.
+        `across_4gib`: one with a multiple of 2^32 at ACROSS_4GIB_OFFSET. Raises BrokenError if there is no memory to be
+        had, LackingError if there are not enough addresses for it.
         """
-        arena = next((arena for arena in self._arenas if arena not in self._lent), None) or self._add_arena()
+        fitting = (arena for arena in self._arenas if arena.across_4gib == across_4gib and arena not in self._lent)
+        arena = next(fitting, None) or self._add_arena(across_4gib)
         try:
             arena.reserve(size)
         except PyverbsRDMAError as error:

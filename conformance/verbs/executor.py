@@ -21,6 +21,7 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from conformance.model import FLUSHED, SUCCESS, Completion, Prediction, atomic_operands, predict
 from conformance.outcome import Addresses, Outcome, Refusal, Run, WorkCompletion
 from conformance.scenarios import (
+    PAGE,
     Address,
     Operation,
     Place,
@@ -36,7 +37,7 @@ from conformance.scenarios import (
 )
 from conformance.verbs.completions import has_all
 from conformance.verbs.link import Link
-from conformance.verbs.memory import PAGE, Arena, Unmapped
+from conformance.verbs.memory import Arena, Unmapped
 from conformance.verbs.null_mr import errno_name
 from conformance.verbs.wr import SGE, RecvWR, Remote, SendWR
 from conformance.verdicts import BrokenError
@@ -56,8 +57,9 @@ _unmapped = Unmapped()
 class Job:
     """A scenario to be carried out, and what is special about it.
 
-    `lkey`: that of its null segments (None: of each side's own null MR). `rkey`, `address`: name remote memory so
-    (None: the responder's arena). `refused`: it must end with one of these statuses and change nothing.
+    `lkey`: that of its null segments (None: of each side's own null MR), but for those of the other null MR. `rkey`,
+    `address`: name remote memory so (None: the responder's arena). `refused`: it must end with one of these statuses
+    and change nothing.
     """
 
     scenario: Scenario
@@ -95,8 +97,8 @@ def post(link: Link, *jobs: Job, chain: bool = False) -> Pending:
     a chain is refused as a whole. What ends the queue pair in error must come last, and so must a signaled one: its
     completion tells that those before it are done.
 
-    Raises ValueError for what the link cannot take, BrokenError if there is no memory for it, NullMRError, and Failure
-    for a scenario that ended a process before.
+    Raises ValueError for what the link cannot take, BrokenError if there is no memory for it, NullMRError, LackingError
+    for memory or a second null MR that the device lacks, and Failure for a scenario that ended a process before.
     """
     if not 1 <= len(jobs) <= link.depth - len(link.in_flight):
         raise ValueError(f"{len(jobs)} more scenarios beside {len(link.in_flight)}: a link takes {link.depth} at once")
@@ -132,6 +134,8 @@ class Pending:
 
     def __init__(self, link: Link, jobs: Sequence[Job]) -> None:
         layouts = [plan(job.scenario) for job in jobs]
+        if any(layout.is_across_4gib for layout in layouts[1:]):
+            raise ValueError("of several in flight only the first can be at a multiple of 2^32")
         sizes = {side: [layout.size(side) for layout in layouts] for side in Side}
         starts = {side: _starts(of_side) for side, of_side in sizes.items()}
         names = {str(job.scenario) for job in jobs}
@@ -141,7 +145,7 @@ class Pending:
         self._wr_ids: set[int] = set()
         try:
             for side, end in link.ends.items():
-                self._arenas[side] = end.lend(starts[side][-1] + sizes[side][-1])
+                self._arenas[side] = end.lend(starts[side][-1] + sizes[side][-1], layouts[0].is_across_4gib)
             self._flights = [
                 self._prepare(job, layouts[index], {side: starts[side][index] for side in Side})
                 for index, job in enumerate(jobs)
@@ -199,19 +203,23 @@ class Pending:
         return Flight(job, layout, prediction, start, addresses, send_wr, recv_wr, keys)
 
     def _sges(self, job: Job, places: tuple[Place, ...], side: Side, start: dict[Side, int]) -> tuple[SGE, ...]:
-        arena = self._arenas[side]
-        first = arena.address + start[side]
+        """The list of one side."""
         return tuple(
             SGE(
-                first + place.region.offset if place.region is not None else _outside(place.segment),
+                self._arenas[place.side].address + start[place.side] + place.region.offset
+                if place.region is not None
+                else _outside(place.segment),
                 place.segment.length,
-                self._null_lkey(job, side) if place.segment.null else arena.lkey,
+                self._null_lkey(job, place.segment, side) if place.segment.null else self._arenas[side].lkey,
             )
             for place in places
         )
 
-    def _null_lkey(self, job: Job, side: Side) -> int:
-        return self._link.ends[side].domain.null_mr.lkey if job.lkey is None else job.lkey
+    def _null_lkey(self, job: Job, segment: Segment, side: Side) -> int:
+        domain = self._link.ends[side].domain
+        if segment.other:
+            return int(domain.other_null_mr.lkey)
+        return int(domain.null_mr.lkey) if job.lkey is None else job.lkey
 
     def _remote(self, job: Job, layout: Plan, start: dict[Side, int]) -> Remote | None:
         """The remote memory, if the operation names any."""
@@ -418,11 +426,14 @@ class Pending:
             time.sleep(0.001)
 
 
+_KEY_OF = {"n": "null MR", "o": "other null MR", "m": "memory"}
+
+
 def _keys(named: Iterable[tuple[Place, SGE]], remote: Remote | None) -> str:
     """The keys of a work request as texts show them."""
     lkeys: dict[str, dict[str, None]] = {}
     for place, sge in named:
-        lkeys.setdefault("null MR" if place.segment.null else "memory", {})[f"{sge.lkey:#x}"] = None
+        lkeys.setdefault(_KEY_OF[place.segment.kind], {})[f"{sge.lkey:#x}"] = None
     words = [f"{what} lkey {', '.join(keys)}" for what, keys in lkeys.items()]
     return "; ".join([*words, f"rkey {remote.rkey:#x}"] if remote else words)
 

@@ -9,10 +9,13 @@ import mmap
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 
+from conformance.scenarios import ACROSS_4GIB_OFFSET, PAGE
 from conformance.verbs.names import e
 
-PAGE = mmap.PAGESIZE
 _SMALLEST = 64 * PAGE
+_4GIB = 1 << 32
+_MAP_NORESERVE = 0x4000
+"""Addresses of which few are used cost no memory."""
 
 LOCAL_AND_REMOTE = (
     e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC
@@ -27,24 +30,33 @@ class Arena:
     """Memory of one side, all of it in one ordinary MR registered for local and remote access.
 
     A device that wrongly translates the address of a null segment therefore finds memory there to write to and to
-    read from. Where the device has no atomics the MR is registered without them.
+    read from. Where the device has no atomics the MR is registered without them. `across_4gib`: a multiple of 2^32 is
+    at ACROSS_4GIB_OFFSET.
     """
 
-    def __init__(self, pd: PD, access: int = LOCAL_AND_REMOTE) -> None:
+    def __init__(self, pd: PD, access: int = LOCAL_AND_REMOTE, across_4gib: bool = False) -> None:
         self._pd = pd
         self._access = access
+        self.across_4gib = across_4gib
         self._memory: mmap.mmap | None = None
+        self._size = self._start = 0
         self.mr: MR | None = None
         self.reserve(_SMALLEST)
 
     def reserve(self, size: int) -> None:
-        """Have at least `size` bytes; what was in the arena is lost if it grows."""
-        if self._memory is not None and len(self._memory) >= size:
+        """Have at least `size` bytes; what was in the arena is lost if it grows. Raises PyverbsRDMAError, and OSError
+        if there are no addresses for it.
+        """
+        if self._memory is not None and self._size >= size:
             return
         self.close()
-        self._memory = mmap.mmap(-1, 1 << (size - 1).bit_length(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.address = address_of(self._memory)
-        self.mr = MR(self._pd, len(self._memory), self._access, address=self.address)
+        self._size = 1 << (size - 1).bit_length()
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (_MAP_NORESERVE if self.across_4gib else 0)
+        self._memory = mmap.mmap(-1, self._size + (_4GIB if self.across_4gib else 0), flags=flags)
+        mapped = address_of(self._memory)
+        self._start = -(mapped + ACROSS_4GIB_OFFSET) % _4GIB if self.across_4gib else 0
+        self.address = mapped + self._start
+        self.mr = MR(self._pd, self._size, self._access, address=self.address)
 
     @property
     def lkey(self) -> int:
@@ -58,11 +70,13 @@ class Arena:
 
     def write(self, image: bytes | bytearray, offset: int = 0) -> None:
         assert self._memory is not None
-        self._memory[offset : offset + len(image)] = image
+        start = self._start + offset
+        self._memory[start : start + len(image)] = image
 
     def read(self, length: int, offset: int = 0) -> bytes:
         assert self._memory is not None
-        return self._memory[offset : offset + length]
+        start = self._start + offset
+        return self._memory[start : start + length]
 
     def close(self) -> None:
         if self.mr is not None:
@@ -77,7 +91,6 @@ class Unmapped:
     """Addresses that this process has reserved and cannot touch (PROT_NONE): no later mapping can land there."""
 
     _PROT_NONE = 0
-    _MAP_NORESERVE = 0x4000
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -91,7 +104,7 @@ class Unmapped:
             if size >= length:
                 return start
         size = max(length, 1 << 26)
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | self._MAP_NORESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         start = self._libc.mmap(None, size, self._PROT_NONE, flags, -1, 0)
         if start == ctypes.c_void_p(-1).value:
             error = ctypes.get_errno()

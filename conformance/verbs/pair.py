@@ -178,7 +178,7 @@ class Pair:
         """Close links, arenas and the pair's own null MR: everything that stands on the PD."""
         for link in list(self._links.values()):
             self.drop(link)
-        self.domain.close_null_mr()
+        self.domain.close_null_mrs()
         for end in self.ends.values():
             end.close()
 
