@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from conformance.capabilities import Capabilities
 from conformance.inventory import Target
+from conformance.model import SUCCESS
 from conformance.origin import origin
 from conformance.outcome import Aspect, Finding, Run, describe
 from conformance.scenarios import (
@@ -84,6 +85,13 @@ def _place(run: Run, at_once: tuple[Run, ...]) -> str:
         return "in flight at the same time"
     place = next(place for place, each in enumerate(at_once) if each is run)
     return f"number {place} (from 0) on new queue pairs, {FULL_QUEUE} at a time; the others"
+
+
+def _received(run: Run) -> Iterator[Finding]:
+    """That the responder received what was to be refused."""
+    for wc in run.outcome.completions[Side.RESPONDER]:
+        if wc.status in SUCCESS:
+            yield Finding(Aspect.COMPLETION, f"responder: completed with {wc}, expected none")
 
 
 class Bench(Pair):
@@ -287,14 +295,15 @@ class Bench(Pair):
         return "\n".join(lines)
 
     def check_refused(self, scenario: Scenario, rkey: int, words: str, address: int | None = None) -> None:
-        """Name remote memory by `rkey`, and fail unless the requester is told so and all memory stays as it was.
+        """Name remote memory by `rkey`, and fail unless the requester is told so, where the transport tells, no receive
+        succeeds and all memory stays as it was.
 
         The remote address is that of live memory, or `address`. That nothing is let through proves nothing on a rig
         that has died: the same work request by the memory's own rkey must pass afterwards, on a link of its own.
         Raises BrokenError if it does not, or if the provider's refusal to post says nothing of the key.
         """
         run = self.run(scenario, rkey=rkey, address=address, refused=REFUSED_REMOTELY)
-        findings = tuple(found for found in run.findings if found.aspect is not Aspect.COMPLETION)
+        findings = (*_received(run), *(found for found in run.findings if found.aspect is not Aspect.COMPLETION))
         text = f"{words} ({rkey:#x}):\n{self.text(run, findings)}"
         if not run.was_let_through:
             self.require_ordinary(scenario, text)

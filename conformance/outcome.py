@@ -145,8 +145,9 @@ class Run:
 
     @property
     def was_let_through(self) -> bool:
-        """Did the requester's work request succeed, or change any memory?"""
-        succeeded = any(wc.status in SUCCESS for wc in self.outcome.completions[Side.REQUESTER])
+        """Did the work request succeed, or change any memory? An unreliable one succeeds once it is sent."""
+        telling = (Side.RESPONDER,) if self.scenario.transport in UNRELIABLE else tuple(Side)
+        succeeded = any(wc.status in SUCCESS for side in telling for wc in self.outcome.completions[side])
         return succeeded or any(found.aspect in MEMORY for found in self.findings)
 
     @property

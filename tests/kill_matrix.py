@@ -151,7 +151,16 @@ CHECKS: dict[str, tuple[str, ...]] = {
     ),
     "test_the_completion_channel_is_told_as_on_ordinary_memory": ("no-event-of-null-receive", "null-is-solicited"),
     # key
-    "test_its_rkey_gives_a_peer_nothing": ("rkey-reads", "rkey-writes", "rkey-atomics", "rkey-left-over"),
+    "test_its_rkey_gives_a_peer_nothing": (
+        "rkey-reads",
+        "rkey-writes",
+        "rkey-atomics",
+        "rkey-left-over",
+        "rkey-writes-by-uc",
+        "rkey-reads-by-xrc",
+        "rkey-atomics-by-xrc",
+        "refused-immediate-received",
+    ),
     "test_its_rkey_opens_no_address_at_all": ("rkey-opens-low-addresses",),
     "test_its_rkey_is_not_that_of_a_live_mr": ("rkey-of-another-mr", "rkey-left-over", "rkey-of-the-next-mr"),
     # misuse

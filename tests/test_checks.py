@@ -19,7 +19,7 @@ from conformance.judging import CONTROL, Bench
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.memory import Payload
 from conformance.reference.engine.objects import Segment, Transfer
-from conformance.scenarios import Operation, Scenario
+from conformance.scenarios import Scenario
 from conformance.verbs import machine, resources
 from conformance.verbs.resources import Held
 from conformance.verdicts import BrokenError, Failure, LackingError
@@ -181,7 +181,7 @@ def test_a_device_that_has_begun_to_refuse_everything_says_nothing_by_refusing_r
         test_misuse.test_rereg_fails(bench, 0)
 
 
-GIVES_NOTHING = (test_key.test_its_rkey_gives_a_peer_nothing, test_key.REMOTE[Operation.RDMA_WRITE])
+GIVES_NOTHING = (test_key.test_its_rkey_gives_a_peer_nothing, test_key.REMOTE[0])
 IS_NO_LIVE_ONE = (test_key.test_its_rkey_is_not_that_of_a_live_mr,)
 
 

@@ -477,6 +477,16 @@ def test_refused_means_that_the_requester_hears_of_it_and_nothing_changes(bench:
     assert "of 8 bytes wrong" in str(failure.value)
 
 
+@pytest.mark.parametrize("text", ["uc-write-m8-remote", "uc-write_imm-m8-m8"])
+def test_over_uc_refused_means_that_nothing_changes_and_nothing_is_received(bench: Bench, text: str) -> None:
+    scenario = Scenario.parse(f"{text}-{PATH}")
+    bench.check_refused(scenario, 0x1234, "by a key that nobody has")
+    with pytest.raises(Failure, match=r"by a live key \(0x.*\):") as failure:
+        bench.check_refused(scenario, bench.arenas[Side.RESPONDER].rkey, "by a live key")
+    assert "of 8 bytes wrong" in str(failure.value)
+    assert ("responder: completed with IBV_WC_SUCCESS" in str(failure.value)) == ("imm" in text)
+
+
 @pytest.mark.parametrize(
     ("status", "is_refusal"),
     [

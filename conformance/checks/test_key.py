@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from pyverbs.mr import MR
@@ -10,26 +11,32 @@ from pyverbs.mr import MR
 from conformance.capabilities import capabilities
 from conformance.checks import tables
 from conformance.judging import Bench
-from conformance.scenarios import ATOMIC_LENGTH, Operation, Scenario, Side, Transport, mem
+from conformance.scenarios import ATOMIC_LENGTH, Operation, Queue, Scenario, Side, Transport, mem
 from conformance.verbs.closing import close
 from conformance.verbs.null_mr import NullMR
 from conformance.verdicts import Failure
 
-REMOTE = {
-    Operation.RDMA_WRITE: tables.rc(Operation.RDMA_WRITE, [mem(64)], ()),
-    Operation.RDMA_WRITE_WITH_IMM: tables.rc(Operation.RDMA_WRITE_WITH_IMM, [mem(64)], [mem(8)]),
-    Operation.RDMA_READ: tables.rc(Operation.RDMA_READ, (), [mem(64)]),
-    Operation.CMP_AND_SWP: tables.rc(Operation.CMP_AND_SWP, (), [mem(ATOMIC_LENGTH)]),
-    Operation.FETCH_AND_ADD: tables.rc(Operation.FETCH_AND_ADD, (), [mem(ATOMIC_LENGTH)]),
-}
+REMOTE = (
+    tables.rc(Operation.RDMA_WRITE, [mem(64)], ()),
+    tables.rc(Operation.RDMA_WRITE_WITH_IMM, [mem(64)], [mem(8)]),
+    tables.rc(Operation.RDMA_READ, (), [mem(64)]),
+    tables.rc(Operation.CMP_AND_SWP, (), [mem(ATOMIC_LENGTH)]),
+    tables.rc(Operation.FETCH_AND_ADD, (), [mem(ATOMIC_LENGTH)]),
+)
 COVERED = 4 * 4096
 """Bytes at the start of an arena, in which the remote memory of these scenarios is."""
 
 
 def remote_operations(cases: tables.Cases) -> list[Scenario]:
-    """Each operation that names memory by rkey, as far as the device has it."""
-    offered = capabilities(cases.target).operations(Transport.RC)
-    return [scenario for operation, scenario in REMOTE.items() if operation in offered]
+    """Each operation that names memory by rkey on each transport, as far as the device has it."""
+    able = capabilities(cases.target)
+    return [
+        replace(scenario, transport=transport, queue=Queue.SRQ if transport is Transport.XRC else Queue.RQ)
+        for transport in able.transports
+        if able.srq or transport is not Transport.XRC
+        for scenario in REMOTE
+        if scenario.operation in able.operations(transport)
+    ]
 
 
 @contextmanager

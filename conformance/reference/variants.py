@@ -9,6 +9,7 @@ hyphens.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .engine import abi
@@ -207,6 +208,14 @@ class OtherStatuses(Variant):
 
     def complete_send(self, qp: QP, wr: SendWR, status: int) -> None:
         super().complete_send(qp, wr, self._OTHER.get(status, status))
+
+
+class UcTellsOfRefusals(Variant):
+    """A requester over UC, which need not learn that its rkey was refused, learns it."""
+
+    def deliver(self, qp: QP, wr: SendWR, respond: Callable[[QP], Any]) -> Any:
+        peer = self.find_peer(qp, wr) if qp.qp_type == abi.QPT_UC else None
+        return respond(peer) if peer is not None else super().deliver(qp, wr, respond)
 
 
 # What a device lacks

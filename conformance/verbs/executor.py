@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.model import FLUSHED, SUCCESS, Completion, Prediction, atomic_operands, predict
-from conformance.outcome import Addresses, Outcome, Refusal, Run, WorkCompletion
+from conformance.outcome import UNRELIABLE, Addresses, Outcome, Refusal, Run, WorkCompletion
 from conformance.scenarios import (
     PAGE,
     Address,
@@ -45,7 +45,7 @@ from conformance.watch import limit, watch
 
 SHORT_WAIT = 0.05
 """Seconds, if that is not too much of the timeout: one side's completion, once the other side is known to have
-failed."""
+failed; and what must not come, of which no completion tells."""
 ARRIVAL_WAIT = 0.2
 """Seconds, if that is not too much of the timeout: the data of a WRITE, of which no completion tells the responder."""
 
@@ -59,7 +59,7 @@ class Job:
 
     `lkey`: that of its null segments (None: of each side's own null MR), but for those of the other null MR. `rkey`,
     `address`: name remote memory so (None: the responder's arena). `refused`: it must end with one of these statuses
-    and change nothing.
+    and change nothing; over an unreliable transport it may also succeed, as nobody tells the requester.
     """
 
     scenario: Scenario
@@ -172,7 +172,7 @@ class Pending:
         scenario = job.scenario
         prediction = predict(scenario, layout, sys.byteorder)
         if job.refused is not None:
-            requester = Completion(job.refused)
+            requester = Completion(job.refused | (SUCCESS if scenario.transport in UNRELIABLE else frozenset()))
             prediction = replace(prediction, after=prediction.before, requester=requester, responder=None)
         for side, arena in self._arenas.items():
             arena.write(prediction.before[side], start[side])
@@ -356,6 +356,14 @@ class Pending:
         """Is it told by what came of all together whether an event came for this one?"""
         return side in flight.prediction.notified or not self._due(side)
 
+    def _is_refused(self) -> bool:
+        """Must one of these be refused?"""
+        return any(flight.job.refused is not None for flight in self._flights)
+
+    @property
+    def _short_wait(self) -> float:
+        return min(SHORT_WAIT, self._link.patience.seconds / 100)
+
     def _own(self, flight: Flight, completions: list[WorkCompletion]) -> tuple[WorkCompletion, ...]:
         """The completions of one; those of nobody are shown with the first, after its own."""
         own = [wc for wc in completions if wc.wr_id == flight.wr_id]
@@ -386,7 +394,7 @@ class Pending:
             if flight.prediction.requester
         )
         due = [flight.wr_id for flight in posted if flight.recv_wr]
-        due_in = seconds if ended_well else min(SHORT_WAIT, seconds / 100)
+        due_in = seconds if ended_well and not self._is_refused() else self._short_wait
         if due and self._link.kind.channel and self._due(Side.RESPONDER):
             notified[Side.RESPONDER] = self._link.responder.cq.wait_for_event(due_in)
         received = self._wait_for(Side.RESPONDER, due, due_in if notified.get(Side.RESPONDER, True) else 0)
@@ -414,6 +422,8 @@ class Pending:
         a UC WRITE completes when it is sent (IBTA 9.8), and the acknowledgement of an RC WRITE does not say that the
         CPU sees it.
         """
+        if self._is_refused() and self._link.kind.transport in UNRELIABLE:
+            time.sleep(self._short_wait)
         deadline = time.monotonic() + min(ARRIVAL_WAIT, self._link.patience.seconds / 20)
         while True:
             for flight in self._flights:

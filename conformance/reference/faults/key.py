@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from ..engine import abi
 from ..engine.errors import Nak
-from ..engine.objects import MR, PD, Transfer
+from ..engine.memory import Payload
+from ..engine.objects import MR, PD, QP, Segment, SendWR, Transfer
 from .base import Fault
 
 
@@ -32,6 +33,51 @@ class RkeyAtomics(RkeyReads):
     """The null MR's rkey lets a peer do atomics."""
 
     access = abi.ACCESS_REMOTE_ATOMIC
+
+
+class RkeyWritesByUc(RkeyWrites):
+    """The null MR's rkey lets a peer write, over UC alone."""
+
+    transports = (abi.QPT_UC,)
+
+    def find_remote(self, transfer: Transfer, rkey: int, addr: int, length: int, access: int) -> tuple[MR, int]:
+        mr, addr = super().find_remote(transfer, rkey, addr, length, access)
+        if mr.null and transfer.transport not in self.transports:
+            raise Nak(abi.WC_REM_ACCESS_ERR, "not on this transport")
+        return mr, addr
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if segment.lkey in self.rkeys:
+            self.leak(segment, payload)
+
+
+class RkeyReadsByXrc(RkeyWritesByUc):
+    """The null MR's rkey lets a peer read, over XRC alone."""
+
+    access = abi.ACCESS_REMOTE_READ
+    transports = (abi.QPT_XRC_RECV,)
+
+
+class RkeyAtomicsByXrc(RkeyReadsByXrc):
+    """The null MR's rkey lets a peer do atomics, over XRC alone."""
+
+    access = abi.ACCESS_REMOTE_ATOMIC
+
+
+class RefusedImmediateReceived(Fault):
+    """A WRITE with immediate data that is refused over UC writes nothing, but its receive completes."""
+
+    clause = "key/no-rkey"
+
+    def receive_write(self, qp: QP, wr: SendWR, payload: Payload, src_qp: int) -> None:
+        try:
+            super().receive_write(qp, wr, payload, src_qp)
+        except Nak:
+            queue, pd, srq, cq = self.receive_queue(qp, wr)
+            if wr.opcode == abi.WR_RDMA_WRITE_WITH_IMM and not qp.reliable and queue.entries:
+                transfer = Transfer(qp, wr, False, pd, payload.length, self.take_receive(queue), srq, cq)
+                self.complete_receive(transfer, abi.WC_SUCCESS, src_qp)
+            raise
 
 
 class RkeyOfAnotherMr(Fault):
