@@ -44,6 +44,8 @@ class Capabilities:
     """Transports whose queue pairs the suite can connect ..."""
     why_not_others: str = ""
     """... and why not others, to be read after the device's name"""
+    windows: bool = True
+    """Are there memory windows of type 2?"""
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
@@ -79,7 +81,9 @@ class Capabilities:
             return f"takes lists of {self.max_sge} segments (max_sge)"
         if scenario.transport is Transport.UD and scenario.length > self.mtu:
             return f"takes datagrams of {self.mtu} bytes (MTU)"
-        if scenario.operation not in self.operations(scenario.transport):
+        if scenario.operation is Operation.SEND_WITH_INV and not self.windows:
+            return "has no memory windows of type 2 to invalidate (IBV_DEVICE_MEM_WINDOW_TYPE_2A, 2B)"
+        if scenario.operation.is_atomic and not self.atomics:
             return "has no atomics (atomic_cap NONE)"
         if not self.zero_length and any(not segment.length for segment in scenario.segments):
             return "takes a segment of 0 bytes for one of 2^31"
@@ -101,4 +105,5 @@ def capabilities(target: Target) -> Capabilities:
         zero_length=target.device.driver not in TWO_GIB_FOR_ZERO,
         connected=connected,
         why_not_others=why_not_others,
+        windows=limits.mw_type_2,
     )

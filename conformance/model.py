@@ -30,6 +30,7 @@ class Completion:
     opcode: str | None = None
     byte_len: int | None = None
     imm_data: int | None = None
+    invalidated_rkey: int | None = None
 
     @property
     def is_success(self) -> bool:
@@ -47,6 +48,7 @@ TOO_LONG_AT_REQUESTER = frozenset({"IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_OP_ERR"
 REQUESTER_OPCODES = {
     Operation.SEND: "IBV_WC_SEND",
     Operation.SEND_WITH_IMM: "IBV_WC_SEND",
+    Operation.SEND_WITH_INV: "IBV_WC_SEND",
     Operation.RDMA_WRITE: "IBV_WC_RDMA_WRITE",
     Operation.RDMA_WRITE_WITH_IMM: "IBV_WC_RDMA_WRITE",
     Operation.RDMA_READ: "IBV_WC_RDMA_READ",

@@ -41,13 +41,15 @@ class WorkCompletion:
     opcode: str | None = None
     byte_len: int | None = None
     imm_data: int | None = None
+    invalidated_rkey: int | None = None
 
     def __str__(self) -> str:
         if self.opcode is None:
             return f"{self.status} vendor_err={self.vendor_err:#x} qp_num={self.qp_num:#x}"
         imm = "" if self.imm_data is None else f" imm_data={self.imm_data:#010x}"
         length = "" if self.opcode in NO_LENGTH else f" byte_len={self.byte_len}"
-        return f"{self.status} {self.opcode}{length}{imm}"
+        rkey = "" if self.invalidated_rkey is None else f" invalidated_rkey={self.invalidated_rkey:#x}"
+        return f"{self.status} {self.opcode}{length}{imm}{rkey}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Outcome:
     waited: Mapping[Side, float] = field(default_factory=dict)
     """seconds that a side's completion was waited for in vain"""
     notified: Mapping[Side, bool] = field(default_factory=dict)
+    window_left: bool = False
+    """Is the window that was to be invalidated still bound?"""
 
 
 class Aspect(Enum):
@@ -88,7 +92,7 @@ class Aspect(Enum):
     ACCEPTED = "accepted"
     """the work requests were taken, and completed with the right status"""
     COMPLETION = "completion"
-    """opcode, byte_len, imm_data and number of completions"""
+    """opcode, byte_len, imm_data, invalidated rkey and number of completions"""
     EVENT = "event"
     """whether a completion event came"""
     PAYLOAD = "payload"
@@ -175,6 +179,8 @@ def judge(scenario: Scenario, layout: Plan, prediction: Prediction, outcome: Out
     findings: list[Finding] = []
     for side, expected in ((Side.REQUESTER, prediction.requester), (Side.RESPONDER, prediction.responder)):
         findings += _judge_completions(side, expected, outcome)
+    if outcome.window_left:
+        findings.append(Finding(Aspect.COMPLETION, "responder: the window is as it was, not invalidated"))
     findings += _judge_events(prediction, outcome)
     for side in Side:
         findings += _judge_memory(scenario, layout, prediction, outcome, side)
@@ -204,7 +210,7 @@ def _judge_completions(side: Side, expected: Completion | None, outcome: Outcome
     if first.status not in expected.statuses:
         yield Finding(Aspect.ACCEPTED, f"{side.value}: completed with {first}, expected {wanted}")
     elif expected.is_success:
-        for field in ("opcode", "byte_len", "imm_data"):
+        for field in ("opcode", "byte_len", "imm_data", "invalidated_rkey"):
             value, due = getattr(first, field), getattr(expected, field)
             if due is not None and value != due:
                 yield Finding(
@@ -285,6 +291,8 @@ def describe(scenario: Scenario, layout: Plan, addresses: Addresses = NOT_KNOWN)
     lines += _manner(scenario)
     if layout.gather:
         lines.append(f"gather:  {_list(layout.gather, addresses.gather)}")
+    if scenario.operation is Operation.SEND_WITH_INV:
+        lines.append("invalidates a memory window of type 2 that is bound to the responder's memory")
     if layout.remote:
         lines.append(f"remote:  {layout.remote.length} bytes of ordinary memory by rkey")
     if layout.scatter:

@@ -56,10 +56,12 @@ class Operation(Word):
     RDMA_READ = "read"
     CMP_AND_SWP = "cmp_swp"
     FETCH_AND_ADD = "fetch_add"
+    SEND_WITH_INV = "send_inv"
+    """invalidates a memory window of type 2 that the responder has bound to ordinary memory"""
 
     @property
     def is_send(self) -> bool:
-        return self in (Operation.SEND, Operation.SEND_WITH_IMM)
+        return self in (Operation.SEND, Operation.SEND_WITH_IMM, Operation.SEND_WITH_INV)
 
     @property
     def is_write(self) -> bool:
@@ -82,9 +84,10 @@ class Operation(Word):
         return self.is_send or self is Operation.RDMA_WRITE_WITH_IMM
 
 
+_RELIABLE = tuple(operation for operation in Operation if operation is not Operation.SEND_WITH_INV)
 TRANSPORT_OPERATIONS: dict[Transport, tuple[Operation, ...]] = {
-    Transport.RC: tuple(Operation),
-    Transport.XRC: tuple(Operation),
+    Transport.RC: _RELIABLE,
+    Transport.XRC: _RELIABLE,
     Transport.UC: (
         Operation.SEND,
         Operation.SEND_WITH_IMM,
@@ -94,6 +97,8 @@ TRANSPORT_OPERATIONS: dict[Transport, tuple[Operation, ...]] = {
     Transport.UD: (Operation.SEND, Operation.SEND_WITH_IMM),
 }
 """Which operations each transport has (ibv_post_send(3), IBTA table 38)."""
+MORE_OPERATIONS: dict[Transport, tuple[Operation, ...]] = {Transport.RC: (Operation.SEND_WITH_INV,)}
+"""Those that need more than a pair of queue pairs: they are in traffic of a kind of their own."""
 
 
 class Queue(Word):
@@ -235,10 +240,14 @@ class LinkKind:
     """the requester has room for inline data"""
     channel: bool = False
     """the CQs have completion channels"""
+    invalidate: bool = False
+    """the requester posts SEND with invalidate"""
 
     def __str__(self) -> str:
         names = [self.transport.value, self.queue.value, self.post.value, self.poll.value]
-        return "-".join(names + [name for name in ("selective", "inline", "channel") if getattr(self, name)])
+        return "-".join(
+            names + [name for name in ("selective", "inline", "channel", "invalidate") if getattr(self, name)]
+        )
 
 
 @dataclass(frozen=True)
@@ -268,7 +277,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         operation = self.operation
-        if operation not in TRANSPORT_OPERATIONS[self.transport]:
+        if operation not in (*TRANSPORT_OPERATIONS[self.transport], *MORE_OPERATIONS.get(self.transport, ())):
             raise ValueError(f"{self.transport.name} has no {operation.name}")
         if bool(self.gather) != operation.gathers:
             raise ValueError(f"{operation.name} with gather list {segments_id(self.gather)}")
@@ -353,6 +362,7 @@ class Scenario:
             self.signal is not Signal.ALL,
             self.inline,
             self.wait is not Wait.POLL,
+            self.operation is Operation.SEND_WITH_INV,
         )
 
     @property
@@ -414,7 +424,11 @@ PLAIN_LENGTH = 64
 
 
 def plain(kind: LinkKind, operation: Operation, length: int = PLAIN_LENGTH) -> Scenario:
-    """A work request on ordinary memory for an operation of a kind of link; atomics have their own length."""
+    """A work request on ordinary memory for an operation of a kind of link; atomics have their own length. A SEND on a
+    link for such with invalidate is one.
+    """
+    if kind.invalidate:
+        operation = Operation.SEND_WITH_INV
     length = ATOMIC_LENGTH if operation.is_atomic else length
     header = GRH_LENGTH if kind.transport is Transport.UD else 0
     return Scenario(

@@ -19,6 +19,7 @@ from conformance.scenarios import (
     ATOMIC_LENGTH,
     GRH_LENGTH,
     INLINE_LENGTH,
+    MORE_OPERATIONS,
     Address,
     Operation,
     Poll,
@@ -333,15 +334,33 @@ def null_mrs(able: Capabilities, transport: Transport) -> Iterator[Batch]:
     return _alone(_of_lists(able, transport, lists))
 
 
+def invalidate(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """SEND with invalidate: a memory window of the responder is closed while the data is read or discarded."""
+    if Operation.SEND_WITH_INV not in MORE_OPERATIONS.get(transport, ()):
+        return iter(())
+    places = (NullIn.GATHER, NullIn.SCATTER, NullIn.BOTH)
+    roles = tuple(Role(transport, Operation.SEND_WITH_INV, null_in) for null_in in places)
+
+    def lists(size: int) -> Iterator[tuple[Segment, ...]]:
+        less = max(1, size // 3)
+        for _ in range(len(_APIS)):
+            yield (null(size),)
+            yield (mem(less), null(size - 2 * less), mem(less))
+
+    return _alone(_of_lists(able, transport, lists, roles))
+
+
 Lists = Callable[[int], Iterable[tuple[Segment, ...]]]
 """Lists of so many bytes."""
 
 
-def _of_lists(able: Capabilities, transport: Transport, lists: Lists) -> Iterator[Scenario]:
+def _of_lists(
+    able: Capabilities, transport: Transport, lists: Lists, roles: tuple[Role, ...] | None = None
+) -> Iterator[Scenario]:
     """Each list in each place that null segments can take, and in each queue; sizes and APIs take turns."""
     apis = cycle(_APIS)
     turns = count()
-    for role in _roles(able, transport):
+    for role in roles or _roles(able, transport):
         every = [list(lists(size)) for size in _small(able, role, (able.mtu + 1,))]
         for queue, turn in zip(_queues(able, role), turns):
             for number in range(len(every[0])):
@@ -383,6 +402,7 @@ DIMENSIONS: dict[str, Dimension] = {
     "zero-length": zero_length,
     "addresses": addresses,
     "null-mrs": null_mrs,
+    "invalidate": invalidate,
 }
 """By the names that checks show."""
 

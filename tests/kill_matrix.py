@@ -119,6 +119,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "last-of-send-queue-garbage",
         "page-end-garbage",
         "one-null-mr-a-list",
+        "invalidating-reads-garbage",
     ),
     "test_each_gathered_segment_arrives_in_traffic_of_each_kind": (
         "third-segment-wrong",
@@ -143,11 +144,14 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "across-page-leak",
         "other-mr-leak",
         "one-null-mr-a-list-leak",
+        "invalidating-leak",
     ),
     "test_traffic_completes_as_on_ordinary_memory": (
         "short-message-counts-null",
         "unsignaled-is-reported",
         "two-null-mrs-counted",
+        "window-left-by-null",
+        "invalidated-rkey-lost",
     ),
     "test_the_completion_channel_is_told_as_on_ordinary_memory": ("no-event-of-null-receive", "null-is-solicited"),
     # key

@@ -490,3 +490,25 @@ def test_where_there_is_no_second_null_mr_that_is_lacking(bench: Bench, monkeypa
     monkeypatch.setattr(NullMR, "__init__", none)
     with pytest.raises(LackingError, match="beside the first"):
         bench.run(Scenario.parse(f"rc-send-o8-m8-{PATH}"))
+
+
+@pytest.mark.parametrize("path", [PATH, "srq-wr_set_sge_list-cq_ex"])
+def test_a_send_with_invalidate_tells_what_it_invalidated(bench: Bench, path: str) -> None:
+    run = bench.run(Scenario.parse(f"rc-send_inv-n8-n8-{path}"))
+    assert not run.findings
+    (completion,) = run.outcome.completions[Side.RESPONDER]
+    assert run.prediction.responder is not None
+    assert completion.invalidated_rkey == run.prediction.responder.invalidated_rkey
+    assert completion.invalidated_rkey
+
+
+def test_a_window_that_is_not_invalidated_is_told_of(bench: Bench, patch: Patch) -> None:
+    patch("invalidate", Calls(nothing))
+    run = bench.run(Scenario.parse(f"rc-send_inv-n8-n8-{PATH}"))
+    assert [found.text for found in run.findings] == ["responder: the window is as it was, not invalidated"]
+
+
+def test_where_no_window_can_be_bound_the_rig_is_broken(bench: Bench, patch: Patch) -> None:
+    patch("bind", Calls(protection_error))
+    with pytest.raises(BrokenError, match="a memory window cannot be bound to ordinary memory"):
+        bench.run(Scenario.parse(f"rc-send_inv-n8-n8-{PATH}"))

@@ -83,6 +83,9 @@ SCENARIOS = (
     "rc-send-m8-n8-srq-wr_set_sge-poll_cq-signaled-inline-solicited-solicited_event",
     "uc-send-m3+m5-n8-rq-wr_set_sge_list-poll_cq-inline-solicited_event",
     "rc-send_imm-m3+m5-n4+m4-rq-post_send-poll_cq-inline-event",
+    "rc-send_inv-n33-m33-srq-post_send-poll_cq",
+    "rc-send_inv-m33-n33-rq-wr_set_sge-cq_ex",
+    "rc-send_inv-m8+n8-n16-rq-wr_set_sge_list-poll_cq-event",
     "rc-send-m33-n20@odd+m13@odd-rq-post_send-poll_cq",
     "rc-send-n32@page_end-m32@page_end-srq-wr_set_sge-cq_ex",
     "rc-read-remote-m8+n24@across_page-rq-post_send-poll_cq",
@@ -128,6 +131,9 @@ WRONG = (
     ("address-seen-before-written", "rc-send-m16-m8+n8@again-rq-post_send-cq_ex", "responder's scatter[0]: 8 of 8"),
     ("one-null-mr-a-list", "uc-write-n8+o8-remote-rq-post_send-poll_cq", "responder's remote: 8 of 16 bytes"),
     ("two-null-mrs-counted", "rc-send-m16-n8+o8-srq-post_send-poll_cq", "byte_len 8, expected 16"),
+    ("window-left-by-null", "rc-send_inv-m8-n8-rq-post_send-poll_cq", "the window is as it was, not invalidated"),
+    ("invalidated-rkey-lost", "rc-send_inv-m8-n8-srq-post_send-cq_ex", "responder: invalidated_rkey"),
+    ("invalidating-leak", "rc-send_inv-m8-n8-rq-wr_set_sge-poll_cq", "responder's canary of scatter[0]: 8 of 8 bytes"),
     ("atomic-not-executed", "rc-cmp_swp-remote-n8-rq-post_send-poll_cq", "responder's remote: 8 of 8 bytes"),
 )
 """A fault, a scenario that shows it, and what the program must say of it."""

@@ -234,6 +234,15 @@ def test_each_place_of_a_null_segment_is_that_of_two_null_mrs_or_of_the_second()
     assert mixed == {each for each in roles(FULL) if not each.operation.is_atomic and each.null_in is not NullIn.GRH}
 
 
+def test_sends_that_invalidate_gather_and_scatter_null_segments_in_each_queue() -> None:
+    made = [batch.scenarios[0] for batch in of("invalidate")]
+    assert {scenario.operation for scenario in made} == {Operation.SEND_WITH_INV}
+    assert {(role(each).null_in, each.queue, each.post) for each in made} == set(
+        product((NullIn.GATHER, NullIn.SCATTER, NullIn.BOTH), Queue, Post)
+    )
+    assert of("invalidate", replace(FULL, windows=False)) == []
+
+
 def test_where_no_bytes_are_two_gib_no_segment_has_none() -> None:
     able = replace(FULL, zero_length=False)
     assert of("zero-length", able) == []

@@ -286,6 +286,8 @@ def _manner(scenario: Scenario) -> Iterator[str]:
         yield "Signaled, on a queue pair that does not signal all (sq_sig_all 0)."
     if scenario.inline:
         yield "The data is inline."
+    if scenario.operation is Operation.SEND_WITH_INV:
+        yield "It invalidates a memory window of type 2, bound to the responder's memory."
     if scenario.solicited:
         yield "Solicited."
     if scenario.wait is not Wait.POLL:

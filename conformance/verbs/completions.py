@@ -119,8 +119,9 @@ def _work_completion(wc: Any) -> WorkCompletion:
     if wc.status != e.IBV_WC_SUCCESS:
         return WorkCompletion(wc.wr_id, status, wc.vendor_err, wc.qp_num)
     imm_data = socket.ntohl(wc.imm_data) if wc.wc_flags & e.IBV_WC_WITH_IMM else None
+    rkey = wc.imm_data if wc.wc_flags & e.IBV_WC_WITH_INV else None  # one field of struct ibv_wc
     opcode = OPCODES.get(wc.opcode, f"opcode {wc.opcode}")
-    return WorkCompletion(wc.wr_id, status, wc.vendor_err, wc.qp_num, opcode, wc.byte_len, imm_data)
+    return WorkCompletion(wc.wr_id, status, wc.vendor_err, wc.qp_num, opcode, wc.byte_len, imm_data, rkey)
 
 
 def _read_completion(cq: Any) -> WorkCompletion:
@@ -128,7 +129,9 @@ def _read_completion(cq: Any) -> WorkCompletion:
     status = STATUSES.get(number, f"status {number}")
     if number != e.IBV_WC_SUCCESS:
         return WorkCompletion(cq.wr_id, status, cq.read_vendor_err(), cq.read_qp_num())
-    imm_data = socket.ntohl(cq.read_imm_data()) if cq.read_wc_flags() & e.IBV_WC_WITH_IMM else None
+    flags = cq.read_wc_flags()
+    imm_data = socket.ntohl(cq.read_imm_data()) if flags & e.IBV_WC_WITH_IMM else None
+    rkey = cq.read_imm_data() if flags & e.IBV_WC_WITH_INV else None  # as ibv_wc_read_invalidated_rkey
     number = cq.read_opcode()
     opcode = OPCODES.get(number, f"opcode {number}")
-    return WorkCompletion(cq.wr_id, status, 0, cq.read_qp_num(), opcode, cq.read_byte_len(), imm_data)
+    return WorkCompletion(cq.wr_id, status, 0, cq.read_qp_num(), opcode, cq.read_byte_len(), imm_data, rkey)

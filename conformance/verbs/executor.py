@@ -9,6 +9,7 @@ Each has a stretch of memory to itself on both sides, so that each is predicted 
 
 from __future__ import annotations
 
+import errno
 import itertools
 import sys
 import time
@@ -36,11 +37,13 @@ from conformance.scenarios import (
     scatter_side,
 )
 from conformance.verbs.completions import has_all
+from conformance.verbs.hints import in_words
 from conformance.verbs.link import Link
 from conformance.verbs.memory import Arena, Unmapped
 from conformance.verbs.null_mr import errno_name
+from conformance.verbs.remote_window import RemoteWindow
 from conformance.verbs.wr import SGE, RecvWR, Remote, SendWR
-from conformance.verdicts import BrokenError
+from conformance.verdicts import BrokenError, LackingError
 from conformance.watch import limit, watch
 
 SHORT_WAIT = 0.05
@@ -82,6 +85,9 @@ class Flight:
     recv_wr: RecvWR | None
     keys: str
     refusal: Refusal | None = None
+    window: RemoteWindow | None = None
+    """what the responder has bound for a SEND with invalidate"""
+    window_left: bool = False
     memory: dict[Side, bytes] = field(default_factory=dict)
 
     @property
@@ -143,6 +149,7 @@ class Pending:
         self._link = link
         self._arenas: dict[Side, Arena] = {}
         self._wr_ids: set[int] = set()
+        self._flights: list[Flight] = []
         try:
             for side, end in link.ends.items():
                 self._arenas[side] = end.lend(starts[side][-1] + sizes[side][-1], layouts[0].is_across_4gib)
@@ -158,6 +165,9 @@ class Pending:
 
     def abandon(self) -> None:
         """Give the memory back. Work requests that are still in flight may use it: close their link."""
+        for flight in self._flights:
+            if flight.window is not None:
+                flight.window.close()
         self._link.in_flight -= self._wr_ids
         while self._arenas:
             side, arena = self._arenas.popitem()
@@ -232,8 +242,37 @@ class Pending:
         )
 
     def post(self, chain: bool) -> None:
+        for flight in self._flights:
+            if flight.job.scenario.operation is Operation.SEND_WITH_INV:
+                self._open_window(flight)
         self.post_receives(chain)
         self.post_sends(chain)
+
+    def _open_window(self, flight: Flight) -> None:
+        """Bind what the SEND invalidates. Raises BrokenError, LackingError."""
+        domain = self._link.ends[Side.RESPONDER].domain
+        arena = self._arenas[Side.RESPONDER]
+        try:
+            window = RemoteWindow(domain.pd, self._link.responder, arena, domain.access)
+        except PyverbsRDMAError as error:
+            if error.error_code in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise LackingError(f"{domain.where}: no memory window of type 2: {error}", "type 2 windows") from None
+            raise BrokenError(f"{domain.where}: no memory window of type 2: {in_words(error)}") from error
+        flight.window = window
+        if problem := window.bind(next(_wr_ids), self._link.patience.seconds):
+            raise BrokenError(f"{domain.where}: a memory window cannot be bound to ordinary memory: {problem}")
+        flight.send_wr = replace(flight.send_wr, invalidate=window.rkey)
+        responder = flight.prediction.responder
+        if responder is not None and responder.is_success:
+            responder = replace(responder, invalidated_rkey=window.rkey)
+            flight.prediction = replace(flight.prediction, responder=responder)
+
+    def _look_at_windows(self, received: list[WorkCompletion]) -> None:
+        """Is what was to be invalidated free to be bound again?"""
+        done = {wc.wr_id for wc in received if wc.status in SUCCESS}
+        for flight in self._flights:
+            if flight.window is not None and flight.wr_id in done:
+                flight.window_left = bool(flight.window.bind(next(_wr_ids), self._link.patience.seconds))
 
     def post_receives(self, chain: bool) -> None:
         requester, responder = self._link.requester, self._link.responder
@@ -316,6 +355,7 @@ class Pending:
             with self.watched():
                 if posted:
                     self._wait(posted, completions, waited, notified)
+                    self._look_at_windows(completions[Side.RESPONDER])
             return self._runs(posted, completions, waited, notified)
         finally:
             self.abandon()
@@ -341,6 +381,7 @@ class Pending:
                     flight.refusal,
                     waited,
                     {side: came for side, came in notified.items() if self._tells_of(side, flight)},
+                    flight.window_left,
                 ),
                 flight.addresses,
                 flight.keys,

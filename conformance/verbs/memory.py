@@ -39,7 +39,7 @@ class Arena:
         self._access = access
         self.across_4gib = across_4gib
         self._memory: mmap.mmap | None = None
-        self._size = self._start = 0
+        self.size = self._start = 0
         self.mr: MR | None = None
         self.reserve(_SMALLEST)
 
@@ -47,16 +47,16 @@ class Arena:
         """Have at least `size` bytes; what was in the arena is lost if it grows. Raises PyverbsRDMAError, and OSError
         if there are no addresses for it.
         """
-        if self._memory is not None and self._size >= size:
+        if self._memory is not None and self.size >= size:
             return
         self.close()
-        self._size = 1 << (size - 1).bit_length()
+        self.size = 1 << (size - 1).bit_length()
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (_MAP_NORESERVE if self.across_4gib else 0)
-        self._memory = mmap.mmap(-1, self._size + (_4GIB if self.across_4gib else 0), flags=flags)
+        self._memory = mmap.mmap(-1, self.size + (_4GIB if self.across_4gib else 0), flags=flags)
         mapped = address_of(self._memory)
         self._start = -(mapped + ACROSS_4GIB_OFFSET) % _4GIB if self.across_4gib else 0
         self.address = mapped + self._start
-        self.mr = MR(self._pd, self._size, self._access, address=self.address)
+        self.mr = MR(self._pd, self.size, self._access, address=self.address)
 
     @property
     def lkey(self) -> int:

@@ -47,6 +47,7 @@ SEND_OPS = {
     Operation.RDMA_READ: e.IBV_QP_EX_WITH_RDMA_READ,
     Operation.CMP_AND_SWP: e.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
     Operation.FETCH_AND_ADD: e.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    Operation.SEND_WITH_INV: e.IBV_QP_EX_WITH_SEND_WITH_INV,
 }
 
 OPCODES = {
@@ -57,6 +58,7 @@ OPCODES = {
     Operation.RDMA_READ: e.IBV_WR_RDMA_READ,
     Operation.CMP_AND_SWP: e.IBV_WR_ATOMIC_CMP_AND_SWP,
     Operation.FETCH_AND_ADD: e.IBV_WR_ATOMIC_FETCH_AND_ADD,
+    Operation.SEND_WITH_INV: e.IBV_WR_SEND_WITH_INV,
 }
 
 REMOTE_ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE
@@ -198,7 +200,7 @@ class Queues:
         return (QPEx if by_wr else QP)(self._context, attr)
 
     def _send_ops(self) -> int:
-        flags = 0
+        flags = SEND_OPS[Operation.SEND_WITH_INV] if self._kind.invalidate else 0
         for operation in self._able.operations(self._kind.transport):
             flags |= SEND_OPS[operation]
         return flags
@@ -274,7 +276,7 @@ class Queues:
             len(one.sges),
             sg=[wr.SGE(*sge) for sge in one.sges],
             send_flags=_flags(one) | (e.IBV_SEND_INLINE if one.inline else 0),
-            imm_data=socket.htonl(one.imm_data or 0),
+            imm_data=one.invalidate or socket.htonl(one.imm_data or 0),  # one field of struct ibv_send_wr
         )
         if one.remote and one.operation.is_atomic:
             posted.set_wr_atomic(one.remote.rkey, one.remote.addr, one.compare_add, one.swap)
@@ -295,6 +297,8 @@ class Queues:
             qp.wr_send()
         elif operation is Operation.SEND_WITH_IMM:
             qp.wr_send_imm(one.imm_data)
+        elif operation is Operation.SEND_WITH_INV:
+            qp.wr_send_inv(one.invalidate)
         elif operation is Operation.RDMA_WRITE:
             qp.wr_rdma_write(remote.rkey, remote.addr)
         elif operation is Operation.RDMA_WRITE_WITH_IMM:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pyverbs_error import PyverbsRDMAError
-from pyverbs.wr import SendWR
 
 from conformance.outcome import in_words
 from conformance.scenarios import LinkKind, Poll, Post, Queue, Transport
@@ -18,12 +16,12 @@ from conformance.verbs.link import Link
 from conformance.verbs.names import e
 from conformance.verbs.null_mr import errno_name
 from conformance.verbs.pair import Pair
+from conformance.verbs.remote_window import ACCESS, post_bind
 from conformance.verdicts import Failure
 
 TYPES = {e.IBV_MW_TYPE_1: "type-1", e.IBV_MW_TYPE_2: "type-2"}
 WR_ID = 1
 KIND = LinkKind(Transport.RC, Queue.RQ, Post.POST_SEND, Poll.POLL_CQ)
-ACCESS = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE
 BEFORE, ASKED = "before the bind", "that the bind asked for"
 
 
@@ -60,16 +58,8 @@ def _post(link: Link, mw: MW, info: MWBindInfo) -> tuple[int, str | None]:
         except PyverbsRDMAError as error:
             return mw.rkey, f"ibv_bind_mw returned {errno_name(error.error_code)}"
         return mw.rkey, None
-    wr: Any = SendWR(WR_ID, e.IBV_WR_BIND_MW, 0, send_flags=e.IBV_SEND_SIGNALED)
-    wr.set_bind_wr(mw, info)
-    rkey: int = wr.rkey
-    try:
-        link.responder.qp.post_send(wr)
-    except PyverbsRDMAError as error:
-        return rkey, f"ibv_post_send returned {errno_name(error.error_code)}"
-    finally:
-        wr.close()
-    return rkey, None
+    rkey, refused = post_bind(link.responder.qp, mw, info, WR_ID)
+    return rkey, f"ibv_post_send returned {errno_name(refused.error_code)}" if refused else None
 
 
 def _completed(pair: Pair, link: Link) -> str | None:

@@ -46,3 +46,5 @@ class SendWR:
     signaled: bool = True
     solicited: bool = False
     inline: bool = False
+    invalidate: int = 0
+    """the rkey, of SEND with invalidate"""
