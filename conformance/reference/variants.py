@@ -218,6 +218,14 @@ class UcTellsOfRefusals(Variant):
         return respond(peer) if peer is not None else super().deliver(qp, wr, respond)
 
 
+class NothingToInvalidate(Variant):
+    """To invalidate a key that is no window's, a null MR's for instance, does nothing, and is no error."""
+
+    def invalidate(self, qp: QP, rkey: int) -> None:
+        if isinstance(self.rkeys.get(rkey), MW):
+            super().invalidate(qp, rkey)
+
+
 # What a device lacks
 
 

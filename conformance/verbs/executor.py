@@ -61,7 +61,8 @@ class Job:
     """A scenario to be carried out, and what is special about it.
 
     `lkey`: that of its null segments (None: of each side's own null MR), but for those of the other null MR. `rkey`,
-    `address`: name remote memory so (None: the responder's arena). `refused`: it must end with one of these statuses
+    `address`: name remote memory so (None: the responder's arena), and what is to be invalidated (None: a window that
+    the responder has bound). `refused`: it must end with one of these statuses
     and change nothing; over an unreliable transport it may also succeed, as nobody tells the requester.
     """
 
@@ -243,8 +244,12 @@ class Pending:
 
     def post(self, chain: bool) -> None:
         for flight in self._flights:
-            if flight.job.scenario.operation is Operation.SEND_WITH_INV:
+            if flight.job.scenario.operation is not Operation.SEND_WITH_INV:
+                continue
+            if flight.job.rkey is None:
                 self._open_window(flight)
+            else:
+                flight.send_wr = replace(flight.send_wr, invalidate=flight.job.rkey)
         self.post_receives(chain)
         self.post_sends(chain)
 

@@ -33,6 +33,19 @@ def post_bind(qp: QP, mw: MW, info: MWBindInfo, wr_id: int) -> tuple[int, Pyverb
     return rkey, None
 
 
+def local_invalidate(queues: Queues, rkey: int, wr_id: int, timeout: float) -> str:
+    """IBV_WR_LOCAL_INV of an rkey; how it ended, in words."""
+    wr: Any = SendWR(wr_id, e.IBV_WR_LOCAL_INV, 0, send_flags=e.IBV_SEND_SIGNALED, imm_data=rkey)
+    try:
+        queues.qp.post_send(wr)
+    except PyverbsRDMAError as error:
+        return str(error)
+    finally:
+        wr.close()
+    found = queues.cq.wait([wr_id], timeout)
+    return str(found[0]) if found else "no completion"
+
+
 class RemoteWindow:
     """A window on all of an arena, by an MR of its own. Raises PyverbsRDMAError."""
 

@@ -80,6 +80,37 @@ class RefusedImmediateReceived(Fault):
             raise
 
 
+class InvalidatedByPeer(Fault):
+    """A SEND that invalidates the null MR's rkey is refused, and the null MR is dead all the same."""
+
+    clause = "key/no-rkey"
+    opcode = abi.WR_SEND_WITH_INV
+
+    def execute(self, qp: QP, wr: SendWR) -> None:
+        if wr.opcode == self.opcode:
+            dead = [key for key, mr in self.lkeys.items() if mr.null and mr.rkey == wr.imm_data]
+            for key in dead:
+                del self.lkeys[key]
+        super().execute(qp, wr)
+
+
+class InvalidatedByOwner(InvalidatedByPeer):
+    """IBV_WR_LOCAL_INV of the null MR's rkey is refused, and the null MR is dead all the same."""
+
+    opcode = abi.WR_LOCAL_INV
+
+
+class InvalidatesTheNeighbour(Fault):
+    """To invalidate the null MR's rkey closes that of the MR which was registered next."""
+
+    clause = "key/no-rkey"
+
+    def invalidate(self, qp: QP, rkey: int) -> None:
+        if any(mr.null and mr.rkey == rkey for mr in self.lkeys.values()):
+            self.rkeys.pop(next((key for key in self.rkeys if key > rkey), rkey), None)
+        super().invalidate(qp, rkey)
+
+
 class RkeyOfAnotherMr(Fault):
     """The rkey field is not cleared: it has the key of the ordinary MR that was registered last."""
 
