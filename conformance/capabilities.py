@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from conformance.inventory import Target
-from conformance.scenarios import TRANSPORT_OPERATIONS, LinkKind, Operation, Queue, Scenario, Transport
+from conformance.scenarios import TRANSPORT_OPERATIONS, LinkKind, Operation, Ordinary, Queue, Scenario, Transport
 
 _ONLY_UD = "has UD and a transport of its own"
 CONNECTED = {
@@ -24,6 +24,10 @@ What is not here has all of them, if the device does."""
 
 TWO_GIB_FOR_ZERO = frozenset({"mlx5"})
 """Drivers whose hardware reads a segment's length of 0 as 2^31 bytes."""
+
+
+COPIES_TO_ADDRESSES = frozenset({"mlx5"})
+"""Drivers whose library copies small messages to the addresses in SGEs, which it takes for those of the process."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Capabilities:
     """Transports whose queue pairs the suite can connect ..."""
     why_not_others: str = ""
     """... and why not others, to be read after the device's name"""
+    zero_based: bool = True
+    """Can SGEs name addresses of an MR that are none of the process?"""
     windows: bool = True
     """Are there memory windows of type 2?"""
 
@@ -81,12 +87,14 @@ class Capabilities:
             return f"takes lists of {self.max_sge} segments (max_sge)"
         if scenario.transport is Transport.UD and scenario.length > self.mtu:
             return f"takes datagrams of {self.mtu} bytes (MTU)"
-        if scenario.operation is Operation.SEND_WITH_INV and not self.windows:
-            return "has no memory windows of type 2 to invalidate (IBV_DEVICE_MEM_WINDOW_TYPE_2A, 2B)"
+        if scenario.needs_window and not self.windows:
+            return "has no memory windows of type 2 (IBV_DEVICE_MEM_WINDOW_TYPE_2A, 2B)"
         if scenario.operation.is_atomic and not self.atomics:
             return "has no atomics (atomic_cap NONE)"
         if not self.zero_length and any(not segment.length for segment in scenario.segments):
             return "takes a segment of 0 bytes for one of 2^31"
+        if scenario.ordinary is Ordinary.ZERO_BASED and not self.zero_based:
+            return "copies small messages to the addresses in SGEs, which are none of the process in a zero-based MR"
         return self.lacks_link(scenario.link)
 
 
@@ -105,5 +113,6 @@ def capabilities(target: Target) -> Capabilities:
         zero_length=target.device.driver not in TWO_GIB_FOR_ZERO,
         connected=connected,
         why_not_others=why_not_others,
+        zero_based=target.device.driver not in COPIES_TO_ADDRESSES,
         windows=limits.mw_type_2,
     )

@@ -159,8 +159,8 @@ CLAUSES: tuple[Clause, ...] = (
     ),
     _must(
         "key/no-rkey",
-        "the MR's rkey gives a peer nothing: remote READ, WRITE and atomics by it are refused, and invalidating it does "
-        "no harm",
+        "the MR's rkey gives a peer nothing: remote READ, WRITE and atomics by it are refused, and invalidating it "
+        "does no harm",
         f"{MAN} DESCRIPTION: not exposed as an rkey",
         provokes_kernel_errors=True,
     ),

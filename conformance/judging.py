@@ -19,6 +19,7 @@ from conformance.scenarios import (
     LONGEST_CONTROL,
     LinkKind,
     Operation,
+    Ordinary,
     Scenario,
     Side,
     Transport,
@@ -50,7 +51,7 @@ def control_of(scenario: Scenario, able: Capabilities) -> Scenario:
     """
     edges = (*EDGES, able.mtu, able.mtu + 1)
     length = min(next((edge for edge in edges if scenario.length <= edge), edges[-1]), able.max_msg_sz)
-    return plain(scenario.link, scenario.operation, length)
+    return replace(plain(scenario.link, scenario.operation, length), ordinary=scenario.ordinary)
 
 
 CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(64),), (mem(64),))
@@ -102,6 +103,8 @@ class Bench(Pair):
         super().__init__(target, context, parent)
         self.control_only = control_only
         self._controls: dict[Scenario, BrokenError | LackingError | None] = {}
+        self._unusable: dict[tuple[Transport, Operation, Ordinary], LackingError] = {}
+        """kinds of memory whose control does not pass"""
         self._right: set[Batch] = set()
         """batches that were right in every respect"""
 
@@ -126,14 +129,27 @@ class Bench(Pair):
                 raise problem.with_traceback(None)  # it would grow with each check that raises it again
 
     def _try_control(self, scenario: Scenario) -> BrokenError | LackingError | None:
+        special = (scenario.transport, scenario.operation, scenario.ordinary)
+        if special in self._unusable:
+            return self._unusable[special]
         try:
             (run,) = self._run_till_arrival(Batch((scenario,)))
         except (BrokenError, LackingError) as problem:
             return problem
         if not run.findings:
             return None
+        if scenario.ordinary is not Ordinary.PLAIN:
+            self._unusable[special] = self._lacks_memory(run)
+            return self._unusable[special]
         text = self.text(run, run.findings)
         return BrokenError(f"the control, ordinary memory only, does not pass\n{text}", scenario)
+
+    def _lacks_memory(self, run: Run) -> LackingError:
+        """What of a kind of memory that not all devices have does not pass: that is no matter of null MRs."""
+        scenario = run.scenario
+        what = f"{scenario.transport.name} {scenario.operation.name}"
+        words = f"{self.target.id} does no {what} on {scenario.ordinary.words}"
+        return LackingError(f"{words}, as {scenario} shows: {run.findings[0].text}")
 
     def has_link(self, kind: LinkKind) -> bool:
         """Does the device have this kind of link? One that only cannot be made now is one that it has."""
@@ -200,6 +216,8 @@ class Bench(Pair):
             raise Failure(text, culprit, aspects=shown)
         controls = self._run_till_arrival(_on_ordinary_memory(batch), queue_pairs)
         control = next((control for control in controls if control.about(*aspects)), None)
+        if control and control.scenario.ordinary is not Ordinary.PLAIN:
+            raise self._lacks_memory(control)
         if control:
             broken = "the same work request fails on ordinary memory too"
             ordinary = self.text(control, control.findings, controls)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from conformance.model import FLUSHED, SUCCESS, Completion, Prediction
 from conformance.scenarios import (
     Operation,
+    Ordinary,
     Place,
     Plan,
     Region,
@@ -291,6 +292,8 @@ def describe(scenario: Scenario, layout: Plan, addresses: Addresses = NOT_KNOWN)
     lines += _manner(scenario)
     if layout.gather:
         lines.append(f"gather:  {_list(layout.gather, addresses.gather)}")
+    if scenario.ordinary is not Ordinary.PLAIN:
+        lines.append(f"memory:  {scenario.ordinary.words}")
     if scenario.operation is Operation.SEND_WITH_INV:
         lines.append("invalidates a memory window of type 2 that is bound to the responder's memory")
     if layout.remote:

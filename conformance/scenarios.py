@@ -226,6 +226,38 @@ class Wait(Word):
     SOLICITED_EVENT = "solicited_event"
 
 
+class Ordinary(Enum):
+    """How the ordinary memory of both sides is registered, or reached by a peer."""
+
+    PLAIN = "plain"
+    ODP = "odp"
+    """on demand (IBV_ACCESS_ON_DEMAND)"""
+    IMPLICIT_ODP = "implicit_odp"
+    """on demand, by an MR of the whole address space"""
+    ZERO_BASED = "zero_based"
+    """its first byte is at 0 (IBV_ACCESS_ZERO_BASED)"""
+    RELAXED_ORDERING = "relaxed_ordering"
+    HUGE_PAGES = "huge_pages"
+    """in pages of hugetlbfs (IBV_ACCESS_HUGETLB)"""
+    WINDOW = "window"
+    """WRITE, READ and atomics name it by a memory window of type 2"""
+
+    @property
+    def words(self) -> str:
+        return _ORDINARY[self]
+
+
+_ORDINARY = {
+    Ordinary.PLAIN: "plain memory",
+    Ordinary.ODP: "memory on demand (IBV_ACCESS_ON_DEMAND)",
+    Ordinary.IMPLICIT_ODP: "an implicit MR (IBV_ACCESS_ON_DEMAND, SIZE_MAX bytes)",
+    Ordinary.ZERO_BASED: "a zero-based MR (IBV_ACCESS_ZERO_BASED)",
+    Ordinary.RELAXED_ORDERING: "an MR with relaxed ordering (IBV_ACCESS_RELAXED_ORDERING)",
+    Ordinary.HUGE_PAGES: "huge pages (MAP_HUGETLB, IBV_ACCESS_HUGETLB)",
+    Ordinary.WINDOW: "memory that peers name by a window of type 2",
+}
+
+
 @dataclass(frozen=True)
 class LinkKind:
     """Everything of a scenario that decides which queue pairs carry it."""
@@ -274,6 +306,7 @@ class Scenario:
     solicited: bool = False
     """IBV_SEND_SOLICITED"""
     wait: Wait = Wait.POLL
+    ordinary: Ordinary = Ordinary.PLAIN
 
     def __post_init__(self) -> None:
         operation = self.operation
@@ -295,6 +328,10 @@ class Scenario:
             raise ValueError(f"{operation.name} is no message that could be solicited")
         if self.wait is not Wait.POLL and self.poll is not Poll.POLL_CQ:
             raise ValueError("pyverbs asks no CQ-ex for events")
+        if self.ordinary is Ordinary.WINDOW and (self.transport is not Transport.RC or operation.is_send):
+            raise ValueError(f"{self.transport.name} {operation.name} names no memory by a window")
+        if self.ordinary is Ordinary.ZERO_BASED and self.inline:
+            raise ValueError("inline data is read at addresses of the process, not of the MR")
         for segments in (self.gather, self.scatter):
             _check_addresses(segments)
         if self.is_too_long and self.transport not in (Transport.RC, Transport.XRC):
@@ -325,6 +362,8 @@ class Scenario:
             yield "solicited"
         if self.wait is not Wait.POLL:
             yield self.wait.value
+        if self.ordinary is not Ordinary.PLAIN:
+            yield self.ordinary.value
 
     @classmethod
     def parse(cls, text: str) -> Scenario:
@@ -385,6 +424,11 @@ class Scenario:
     @property
     def segments(self) -> tuple[Segment, ...]:
         return self.gather + self.scatter
+
+    @property
+    def needs_window(self) -> bool:
+        """Must the responder bind a memory window before it is posted?"""
+        return self.operation is Operation.SEND_WITH_INV or self.ordinary is Ordinary.WINDOW
 
     @property
     def has_other_null(self) -> bool:
@@ -450,6 +494,7 @@ _OTHERS: dict[str, dict[str, Any]] = {
     "inline": {"inline": True},
     "solicited": {"solicited": True},
     **{wait.value: {"wait": wait} for wait in Wait if wait is not Wait.POLL},
+    **{each.value: {"ordinary": each} for each in Ordinary if each is not Ordinary.PLAIN},
 }
 """The fields of a scenario that stand in an id only where they are not as they mostly are."""
 

@@ -22,6 +22,7 @@ from conformance.scenarios import (
     MORE_OPERATIONS,
     Address,
     Operation,
+    Ordinary,
     Poll,
     Post,
     Queue,
@@ -350,6 +351,27 @@ def invalidate(able: Capabilities, transport: Transport) -> Iterator[Batch]:
     return _alone(_of_lists(able, transport, lists, roles))
 
 
+def ordinary(able: Capabilities, transport: Transport) -> Iterator[Batch]:
+    """Ordinary memory of each kind that devices may have, beside null segments and at the other end: on demand,
+    zero-based, with relaxed ordering, in huge pages, named by a window.
+    """
+
+    def lists(size: int) -> Iterator[tuple[Segment, ...]]:
+        less = max(1, size // 3)
+        yield (null(size),)
+        yield (mem(less), null(size - 2 * less), mem(less))
+
+    for kind in Ordinary:
+        if kind is Ordinary.PLAIN:
+            continue
+        for each in _of_lists(able, transport, lists):
+            if kind is Ordinary.WINDOW and (transport is not Transport.RC or each.operation.is_send):
+                continue
+            made = replace(each, ordinary=kind)
+            if able.lacks(made) is None:
+                yield Batch((made,))
+
+
 Lists = Callable[[int], Iterable[tuple[Segment, ...]]]
 """Lists of so many bytes."""
 
@@ -403,6 +425,7 @@ DIMENSIONS: dict[str, Dimension] = {
     "addresses": addresses,
     "null-mrs": null_mrs,
     "invalidate": invalidate,
+    "ordinary": ordinary,
 }
 """By the names that checks show."""
 

@@ -120,11 +120,13 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "page-end-garbage",
         "one-null-mr-a-list",
         "invalidating-reads-garbage",
+        "nothing-by-window",
     ),
     "test_each_gathered_segment_arrives_in_traffic_of_each_kind": (
         "third-segment-wrong",
         "across-the-ring-garbage",
         "address-seen-before",
+        "on-demand-beside-null",
     ),
     "test_what_is_received_in_traffic_is_gone": ("receive-end-padding",),
     "test_responses_in_traffic_are_gone": ("read-response-leak", "unsignaled-read-leak"),
@@ -134,6 +136,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "zero-length-is-two-gib",
         "address-seen-before-written",
         "two-null-mrs-merged",
+        "relaxed-ordering-behind-null",
     ),
     "test_no_traffic_writes_at_the_address_that_it_names": (
         "short-message-leak",
@@ -145,6 +148,9 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "other-mr-leak",
         "one-null-mr-a-list-leak",
         "invalidating-leak",
+        "implicit-mr-leak",
+        "zero-based-leak",
+        "read-by-window-leak",
     ),
     "test_traffic_completes_as_on_ordinary_memory": (
         "short-message-counts-null",

@@ -512,3 +512,45 @@ def test_where_no_window_can_be_bound_the_rig_is_broken(bench: Bench, patch: Pat
     patch("bind", Calls(protection_error))
     with pytest.raises(BrokenError, match="a memory window cannot be bound to ordinary memory"):
         bench.run(Scenario.parse(f"rc-send_inv-n8-n8-{PATH}"))
+
+
+def test_a_zero_based_mr_is_named_from_0_and_a_canary_in_it_by_its_address(bench: Bench) -> None:
+    run = bench.run(Scenario.parse(f"rc-write-m8+n8-remote-{PATH}-zero_based"))
+    assert not run.findings
+    ordinary, canary = run.addresses.gather
+    assert ordinary < 1 << 20
+    assert canary > 1 << 20
+
+
+def test_remote_memory_is_named_by_the_window(bench: Bench, patch: Patch) -> None:
+    named: list[int] = []
+
+    def find_remote(method: Any, device: Any, transfer: Any, rkey: int, *rest: Any) -> Any:
+        named.append(rkey)
+        return method(device, transfer, rkey, *rest)
+
+    patch("find_remote", find_remote)
+    assert not bench.run(Scenario.parse(f"rc-write-n8-remote-{PATH}-window")).findings
+    (rkey,) = named
+    assert rkey not in {arena.rkey for arena in bench.arenas.values()}
+
+
+@pytest.mark.parametrize("kind", ["odp", "implicit_odp", "zero_based", "relaxed_ordering"])
+def test_memory_that_cannot_be_registered_is_lacking_and_asked_for_once(bench: Bench, patch: Patch, kind: str) -> None:
+    bench.check(SEND)
+    calls = Calls(refused(errno.EOPNOTSUPP))
+    patch("reg_mr", calls)
+    for _ in range(2):
+        with pytest.raises(LackingError, match="cannot register "):
+            bench.run(Scenario.parse(f"rc-send-n8-m8-{PATH}-{kind}"))
+    assert calls.count == 1
+
+
+def test_a_machine_without_huge_pages_lacks_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **named: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    bench.check(SEND)
+    monkeypatch.setattr("mmap.mmap", none)
+    with pytest.raises(LackingError, match=r"no huge pages .* to spare"):
+        bench.run(Scenario.parse(f"rc-send-n8-m8-{PATH}-huge_pages"))

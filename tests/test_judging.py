@@ -487,6 +487,17 @@ def test_over_uc_refused_means_that_nothing_changes_and_nothing_is_received(benc
     assert ("responder: completed with IBV_WC_SUCCESS" in str(failure.value)) == ("imm" in text)
 
 
+def test_a_kind_of_memory_that_does_not_pass_is_lacking_and_no_broken_rig(bench: Bench, patch: Patch) -> None:
+    def reg_mr(method: Callable[..., Any], device: Device, *arguments: Any) -> Any:
+        return method(device, *arguments[:-1], arguments[-1] & ~abi.ACCESS_ZERO_BASED)
+
+    patch("reg_mr", reg_mr)
+    for text in ("rc-send-n8-m8", "rc-send-n100-m100"):
+        with pytest.raises(LackingError, match="does no RC SEND on a zero-based MR"):
+            bench.check(Scenario.parse(f"{text}-{PATH}-zero_based"))
+    bench.check(SEND, *Aspect)
+
+
 @pytest.mark.parametrize(
     ("status", "is_refusal"),
     [

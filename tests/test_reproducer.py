@@ -28,7 +28,7 @@ from conformance.reference.engine.objects import Context, Segment
 from conformance.reference.faults.discard import LeaksToAddress
 from conformance.report import reproducer
 from conformance.report.file_names import LONGEST_PART
-from conformance.scenarios import Address, Operation, Poll, Post, Queue, Scenario, Signal, Transport, Wait
+from conformance.scenarios import Address, Operation, Ordinary, Poll, Post, Queue, Scenario, Signal, Transport, Wait
 from conformance.verbs.machine import open_machine
 from conformance.verdicts import Failure
 
@@ -86,6 +86,13 @@ SCENARIOS = (
     "rc-send_inv-n33-m33-srq-post_send-poll_cq",
     "rc-send_inv-m33-n33-rq-wr_set_sge-cq_ex",
     "rc-send_inv-m8+n8-n16-rq-wr_set_sge_list-poll_cq-event",
+    "rc-send-n8+m8-m8+n8-srq-post_send-poll_cq-odp",
+    "uc-write-n8+m8-remote-rq-post_send-poll_cq-implicit_odp",
+    "rc-cmp_swp-remote-n8-rq-wr_set_sge-poll_cq-zero_based",
+    "rc-write_imm-m8+n8-n8-srq-post_send-poll_cq-zero_based",
+    "xrc-read-remote-n8+m8-srq-wr_set_sge_list-cq_ex-relaxed_ordering",
+    "rc-write-n8+m8-remote-rq-post_send-poll_cq-window",
+    "rc-fetch_add-remote-n8-rq-wr_set_sge-cq_ex-window",
     "rc-send-m33-n20@odd+m13@odd-rq-post_send-poll_cq",
     "rc-send-n32@page_end-m32@page_end-srq-wr_set_sge-cq_ex",
     "rc-read-remote-m8+n24@across_page-rq-post_send-poll_cq",
@@ -96,6 +103,9 @@ SCENARIOS = (
     "rc-send-m32+n16@again-m40+n8@again+o8@again-rq-wr_set_sge_list-poll_cq",
     "xrc-send-n8+o8+m8-o16+n8@odd-srq-post_send-poll_cq",
 )
+
+COMPILED = (*SCENARIOS, "rc-send-m8-n8-rq-post_send-poll_cq-huge_pages")
+"""Those that few machines can run, too."""
 
 WRONG = (
     ("leaks-to-address", "rc-send-m32-n32-srq-post_send-poll_cq", "responder's canary of scatter[0]: 32 of 32 bytes"),
@@ -134,6 +144,9 @@ WRONG = (
     ("window-left-by-null", "rc-send_inv-m8-n8-rq-post_send-poll_cq", "the window is as it was, not invalidated"),
     ("invalidated-rkey-lost", "rc-send_inv-m8-n8-srq-post_send-cq_ex", "responder: invalidated_rkey"),
     ("invalidating-leak", "rc-send_inv-m8-n8-rq-wr_set_sge-poll_cq", "responder's canary of scatter[0]: 8 of 8 bytes"),
+    ("on-demand-beside-null", "rc-write-m8+n8-remote-rq-post_send-poll_cq-odp", "responder's remote: 8 of 16 bytes"),
+    ("zero-based-leak", "rc-read-remote-m8+n8-rq-post_send-poll_cq-zero_based", "canary of scatter[1]: 8 of 8 bytes"),
+    ("nothing-by-window", "rc-write-n8-remote-rq-post_send-poll_cq-window", "responder's remote: 8 of 8 bytes wrong"),
     ("atomic-not-executed", "rc-cmp_swp-remote-n8-rq-post_send-poll_cq", "responder's remote: 8 of 8 bytes"),
 )
 """A fault, a scenario that shows it, and what the program must say of it."""
@@ -242,18 +255,18 @@ def call_main(path: str) -> dict[str, Any]:
         return {"status": status, "output": output.read().decode(), "failure": ""}
 
 
-@pytest.mark.parametrize("dimension", [Transport, Operation, Queue, Post, Poll, Address, Signal, Wait])
+@pytest.mark.parametrize("dimension", [Transport, Operation, Queue, Post, Poll, Address, Signal, Wait, Ordinary])
 def test_every_value_of_every_dimension_is_among_the_scenarios(dimension: type[Enum]) -> None:
-    scenarios = [Scenario.parse(text) for text in SCENARIOS]
+    scenarios = [Scenario.parse(text) for text in COMPILED]
     used: set[Any] = {segment.address for scenario in scenarios for segment in scenario.segments}
     for scenario in scenarios:
         used |= {scenario.transport, scenario.operation, scenario.queue, scenario.post, scenario.poll}
-        used |= {scenario.signal, scenario.wait}
+        used |= {scenario.signal, scenario.wait, scenario.ordinary}
     assert used >= set(dimension)
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", COMPILED)
 def test_a_program_compiles_without_a_warning(scenario: str, compiler: str, tmp_path: Path) -> None:
     compile_strictly(write(tmp_path, scenario), compiler=compiler)
 

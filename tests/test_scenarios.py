@@ -12,6 +12,7 @@ from conformance.scenarios import (
     TRANSPORT_OPERATIONS,
     Address,
     Operation,
+    Ordinary,
     Poll,
     Post,
     Queue,
@@ -67,6 +68,10 @@ from tests.work_requests import READ, SEND, SWAP, TOO_LONG, UD, WRITE
             ),
             "rc-send-m8@odd+n4@again+o2@again-n9@across_4gib+o5+n1@other_mr-rq-post_send-poll_cq",
         ),
+        (
+            replace(READ, wait=Wait.EVENT, ordinary=Ordinary.WINDOW),
+            "rc-read-remote-n4+m6-rq-post_send-poll_cq-event-window",
+        ),
         (replace(READ, signal=Signal.SIGNALED), "rc-read-remote-n4+m6-rq-post_send-poll_cq-signaled"),
     ],
 )
@@ -103,6 +108,10 @@ def test_an_id_reads_back_as_the_scenario(scenario: Scenario, text: str) -> None
         ("rc-read-remote-m65-rq-post_send-poll_cq-inline", "1 to 64 bytes"),
         ("rc-write-m65-remote-rq-post_send-poll_cq-solicited", "no message"),
         ("rc-send-m5-m9-rq-post_send-cq_ex-event", "no CQ-ex"),
+        ("rc-send-m5-m9-rq-post_send-poll_cq-window", "RC SEND names no memory by a window"),
+        ("uc-write-n5-remote-rq-post_send-poll_cq-window", "UC RDMA_WRITE names no memory by a window"),
+        ("rc-send-m5-m9-rq-post_send-poll_cq-inline-zero_based", "addresses of the process"),
+        ("rc-send-m5-m9-rq-post_send-poll_cq-odp-zero_based", "those of a kind once"),
     ],
 )
 def test_what_no_work_request_can_be_is_refused(text: str, message: str) -> None:

@@ -14,6 +14,7 @@ from conformance.scenarios import (
     PLACES,
     Address,
     Operation,
+    Ordinary,
     Post,
     Queue,
     Scenario,
@@ -241,6 +242,25 @@ def test_sends_that_invalidate_gather_and_scatter_null_segments_in_each_queue() 
         product((NullIn.GATHER, NullIn.SCATTER, NullIn.BOTH), Queue, Post)
     )
     assert of("invalidate", replace(FULL, windows=False)) == []
+
+
+def test_each_kind_of_ordinary_memory_meets_each_place_of_a_null_segment() -> None:
+    made = [batch.scenarios[0] for batch in of("ordinary")]
+    for kind in Ordinary:
+        found = {role(scenario) for scenario in made if scenario.ordinary is kind}
+        if kind is Ordinary.PLAIN:
+            assert not found
+        elif kind is Ordinary.WINDOW:
+            assert found == {
+                each for each in roles(FULL) if each.transport is Transport.RC and not each.operation.is_send
+            }
+        else:
+            assert found == set(roles(FULL))
+
+
+def test_without_windows_nothing_is_named_by_one() -> None:
+    kinds = {batch.scenarios[0].ordinary for batch in of("ordinary", replace(FULL, windows=False, zero_based=False))}
+    assert kinds == set(Ordinary) - {Ordinary.PLAIN, Ordinary.WINDOW, Ordinary.ZERO_BASED}
 
 
 def test_where_no_bytes_are_two_gib_no_segment_has_none() -> None:

@@ -320,6 +320,31 @@ class NoAtomics(Variant):
         super().check_send(qp, wr)
 
 
+class NoOdp(Variant):
+    """There is no on-demand paging."""
+
+    def describe_device(self) -> DeviceAttributes:
+        attr = super().describe_device()
+        attr.odp_general_caps = attr.rc_odp_caps = attr.uc_odp_caps = attr.ud_odp_caps = attr.xrc_odp_caps = 0
+        return attr
+
+
+class NoImplicitOdp(Variant):
+    """On-demand paging is of MRs with an address and a length."""
+
+    def check_region(self, addr: int, length: int, access: int) -> None:
+        if access & abi.ACCESS_ON_DEMAND and length == SIZE_MAX:
+            raise Refused(errno.EOPNOTSUPP, "no implicit MRs")
+        super().check_region(addr, length, access)
+
+
+class ZeroBasedIgnored(Variant):
+    """IBV_ACCESS_ZERO_BASED is taken and has no effect: an MR begins at its address."""
+
+    def reg_mr(self, pd: PD, addr: int, length: int, iova: int, access: int) -> MR:
+        return super().reg_mr(pd, addr, length, iova, access & ~abi.ACCESS_ZERO_BASED)
+
+
 class NoWrApi(Variant):
     """Queue pairs cannot be made for ibv_wr_start(3) and its family."""
 

@@ -25,6 +25,7 @@ from conformance.scenarios import (
     PLACES,
     Address,
     Operation,
+    Ordinary,
     Place,
     Poll,
     Post,
@@ -61,6 +62,14 @@ _WHERE = {
     Address.ACROSS_4GIB: "across a multiple of 2^32",
     Address.OTHER_MR: "at memory of the other side",
     Address.AGAIN: "where the one before it begins",
+}
+
+_ACCESS = {
+    Ordinary.ODP: "IBV_ACCESS_ON_DEMAND",
+    Ordinary.IMPLICIT_ODP: "IBV_ACCESS_ON_DEMAND",
+    Ordinary.ZERO_BASED: "IBV_ACCESS_ZERO_BASED",
+    Ordinary.RELAXED_ORDERING: "IBV_ACCESS_RELAXED_ORDERING",
+    Ordinary.HUGE_PAGES: "IBV_ACCESS_HUGETLB",
 }
 
 TEMPLATES = jinja2.Environment(
@@ -145,6 +154,7 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
         responder_size=_pages(max(layout.size(Side.RESPONDER), elsewhere)),
         across_4gib=ACROSS_4GIB_OFFSET if layout.is_across_4gib else None,
         page=PAGE,
+        access=_ACCESS.get(scenario.ordinary),
         unmapped_size=max(unmapped, default=0),
         control=control,
         written_first=_is_written_first(scenario, clause),
@@ -284,6 +294,8 @@ def _manner(scenario: Scenario) -> Iterator[str]:
         yield "Not signaled; a signaled SEND of ordinary memory follows, whose completion tells that it is done."
     elif scenario.signal is Signal.SIGNALED:
         yield "Signaled, on a queue pair that does not signal all (sq_sig_all 0)."
+    if scenario.ordinary is not Ordinary.PLAIN:
+        yield f"Ordinary memory is {scenario.ordinary.words}."
     if scenario.inline:
         yield "The data is inline."
     if scenario.operation is Operation.SEND_WITH_INV:

@@ -11,7 +11,7 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.capabilities import capabilities
 from conformance.inventory import Target
-from conformance.scenarios import LinkKind, Side
+from conformance.scenarios import LinkKind, Ordinary, Side
 from conformance.verbs.closing import close
 from conformance.verbs.hints import in_words
 from conformance.verbs.memory import LOCAL_AND_REMOTE, Arena
@@ -121,15 +121,31 @@ class End:
         self.domain = domain
         self._arenas: list[Arena] = []
         self._lent: list[Arena] = []
+        self._lacking: dict[tuple[bool, Ordinary], LackingError] = {}
+        """kinds of memory that cannot be had"""
         self._add_arena()
 
-    def _add_arena(self, across_4gib: bool = False) -> Arena:
+    def _add_special(self, across_4gib: bool, ordinary: Ordinary) -> Arena:
+        """Ask for each kind once: a device is not asked hundreds of times for what it does not have."""
+        kind = (across_4gib, ordinary)
+        if kind in self._lacking:
+            raise self._lacking[kind].with_traceback(None)
         try:
-            arena = Arena(self.domain.pd, self.domain.access, across_4gib)
+            return self._add_arena(*kind)
+        except LackingError as lacking:
+            self._lacking[kind] = lacking
+            raise
+
+    def _add_arena(self, across_4gib: bool = False, ordinary: Ordinary = Ordinary.PLAIN) -> Arena:
+        try:
+            arena = Arena(self.domain.pd, self.domain.access, across_4gib, ordinary)
         except PyverbsRDMAError as error:
+            if ordinary is not Ordinary.PLAIN:
+                raise LackingError(f"{self.domain.target.id} cannot register {ordinary.words}: {error}") from None
             raise BrokenError(f"{self.domain.target.id}: {in_words(error)}") from error
         except OSError as error:
-            raise LackingError(f"no 4 GiB of addresses, of which a few pages would be used: {error.strerror}") from None
+            wanted = "4 GiB of addresses" if across_4gib else ordinary.words
+            raise LackingError(f"the machine has no {wanted} to spare: {error.strerror}") from None
         self._arenas.append(arena)
         return arena
 
@@ -138,14 +154,19 @@ class End:
         """The memory that is used where no other work request is in flight."""
         return self._arenas[0]
 
-    def lend(self, size: int, across_4gib: bool = False) -> Arena:
+    def lend(self, size: int, across_4gib: bool = False, ordinary: Ordinary = Ordinary.PLAIN) -> Arena:
         """An arena of at least `size` bytes that nobody else uses, until it is given back: mostly the first.
 
-        `across_4gib`: one with a multiple of 2^32 at ACROSS_4GIB_OFFSET. Raises BrokenError if there is no memory to be
-        had, LackingError if there are not enough addresses for it.
+        `across_4gib`: one with a multiple of 2^32 at ACROSS_4GIB_OFFSET. `ordinary`: one that is registered so. Raises
+        BrokenError if there is no memory to be had, LackingError if there is none of that kind.
         """
-        fitting = (arena for arena in self._arenas if arena.across_4gib == across_4gib and arena not in self._lent)
-        arena = next(fitting, None) or self._add_arena(across_4gib)
+        ordinary = Ordinary.PLAIN if ordinary is Ordinary.WINDOW else ordinary
+        wanted = (across_4gib, ordinary)
+        free = (arena for arena in self._arenas if arena not in self._lent)
+        fitting = (arena for arena in free if (arena.across_4gib, arena.ordinary) == wanted)
+        arena = next(fitting, None)
+        if arena is None:
+            arena = self._add_special(*wanted) if wanted != (False, Ordinary.PLAIN) else self._add_arena()
         try:
             arena.reserve(size)
         except PyverbsRDMAError as error:

@@ -153,7 +153,9 @@ class Pending:
         self._flights: list[Flight] = []
         try:
             for side, end in link.ends.items():
-                self._arenas[side] = end.lend(starts[side][-1] + sizes[side][-1], layouts[0].is_across_4gib)
+                self._arenas[side] = end.lend(
+                    starts[side][-1] + sizes[side][-1], layouts[0].is_across_4gib, jobs[0].scenario.ordinary
+                )
             self._flights = [
                 self._prepare(job, layouts[index], {side: starts[side][index] for side in Side})
                 for index, job in enumerate(jobs)
@@ -217,14 +219,19 @@ class Pending:
         """The list of one side."""
         return tuple(
             SGE(
-                self._arenas[place.side].address + start[place.side] + place.region.offset
-                if place.region is not None
-                else _outside(place.segment),
+                self._address(place, start),
                 place.segment.length,
                 self._null_lkey(job, place.segment, side) if place.segment.null else self._arenas[side].lkey,
             )
             for place in places
         )
+
+    def _address(self, place: Place, start: dict[Side, int]) -> int:
+        if place.region is None:
+            return _outside(place.segment)
+        arena = self._arenas[place.side]
+        first = arena.address if place.segment.null else arena.iova
+        return first + start[place.side] + place.region.offset
 
     def _null_lkey(self, job: Job, segment: Segment, side: Side) -> int:
         domain = self._link.ends[side].domain
@@ -238,23 +245,21 @@ class Pending:
             return None
         arena = self._arenas[Side.RESPONDER]
         return Remote(
-            arena.address + start[Side.RESPONDER] + layout.remote.offset if job.address is None else job.address,
+            arena.iova + start[Side.RESPONDER] + layout.remote.offset if job.address is None else job.address,
             arena.rkey if job.rkey is None else job.rkey,
         )
 
     def post(self, chain: bool) -> None:
         for flight in self._flights:
-            if flight.job.scenario.operation is not Operation.SEND_WITH_INV:
-                continue
-            if flight.job.rkey is None:
+            if flight.job.scenario.needs_window and flight.job.rkey is None:
                 self._open_window(flight)
-            else:
+            elif flight.job.scenario.operation is Operation.SEND_WITH_INV and flight.job.rkey is not None:
                 flight.send_wr = replace(flight.send_wr, invalidate=flight.job.rkey)
         self.post_receives(chain)
         self.post_sends(chain)
 
     def _open_window(self, flight: Flight) -> None:
-        """Bind what the SEND invalidates. Raises BrokenError, LackingError."""
+        """Bind what the SEND invalidates, or by what the remote memory is named. Raises BrokenError, LackingError."""
         domain = self._link.ends[Side.RESPONDER].domain
         arena = self._arenas[Side.RESPONDER]
         try:
@@ -266,6 +271,9 @@ class Pending:
         flight.window = window
         if problem := window.bind(next(_wr_ids), self._link.patience.seconds):
             raise BrokenError(f"{domain.where}: a memory window cannot be bound to ordinary memory: {problem}")
+        if flight.send_wr.remote is not None:
+            flight.send_wr = replace(flight.send_wr, remote=flight.send_wr.remote._replace(rkey=window.rkey))
+            return
         flight.send_wr = replace(flight.send_wr, invalidate=window.rkey)
         responder = flight.prediction.responder
         if responder is not None and responder.is_success:
@@ -276,7 +284,8 @@ class Pending:
         """Is what was to be invalidated free to be bound again?"""
         done = {wc.wr_id for wc in received if wc.status in SUCCESS}
         for flight in self._flights:
-            if flight.window is not None and flight.wr_id in done:
+            invalidates = flight.job.scenario.operation is Operation.SEND_WITH_INV
+            if invalidates and flight.window is not None and flight.wr_id in done:
                 flight.window_left = bool(flight.window.bind(next(_wr_ids), self._link.patience.seconds))
 
     def post_receives(self, chain: bool) -> None:

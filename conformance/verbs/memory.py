@@ -9,13 +9,22 @@ import mmap
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 
-from conformance.scenarios import ACROSS_4GIB_OFFSET, PAGE
+from conformance.scenarios import ACROSS_4GIB_OFFSET, PAGE, Ordinary
 from conformance.verbs.names import e
 
 _SMALLEST = 64 * PAGE
 _4GIB = 1 << 32
 _MAP_NORESERVE = 0x4000
 """Addresses of which few are used cost no memory."""
+_MAP_HUGETLB = 0x40000
+_HUGE_PAGE = 1 << 21
+_ACCESS = {
+    Ordinary.ODP: e.IBV_ACCESS_ON_DEMAND,
+    Ordinary.IMPLICIT_ODP: e.IBV_ACCESS_ON_DEMAND,
+    Ordinary.ZERO_BASED: e.IBV_ACCESS_ZERO_BASED,
+    Ordinary.RELAXED_ORDERING: e.IBV_ACCESS_RELAXED_ORDERING,
+    Ordinary.HUGE_PAGES: e.IBV_ACCESS_HUGETLB,
+}
 
 LOCAL_AND_REMOTE = (
     e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC
@@ -31,13 +40,20 @@ class Arena:
 
     A device that wrongly translates the address of a null segment therefore finds memory there to write to and to
     read from. Where the device has no atomics the MR is registered without them. `across_4gib`: a multiple of 2^32 is
-    at ACROSS_4GIB_OFFSET.
+    at ACROSS_4GIB_OFFSET. `ordinary`: how the MR is registered.
     """
 
-    def __init__(self, pd: PD, access: int = LOCAL_AND_REMOTE, across_4gib: bool = False) -> None:
+    def __init__(
+        self,
+        pd: PD,
+        access: int = LOCAL_AND_REMOTE,
+        across_4gib: bool = False,
+        ordinary: Ordinary = Ordinary.PLAIN,
+    ) -> None:
         self._pd = pd
-        self._access = access
+        self._access = access | _ACCESS.get(ordinary, 0)
         self.across_4gib = across_4gib
+        self.ordinary = ordinary
         self._memory: mmap.mmap | None = None
         self.size = self._start = 0
         self.mr: MR | None = None
@@ -52,11 +68,22 @@ class Arena:
         self.close()
         self.size = 1 << (size - 1).bit_length()
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (_MAP_NORESERVE if self.across_4gib else 0)
+        if self.ordinary is Ordinary.HUGE_PAGES:
+            self.size = max(self.size, _HUGE_PAGE)
+            flags |= _MAP_HUGETLB
         self._memory = mmap.mmap(-1, self.size + (_4GIB if self.across_4gib else 0), flags=flags)
         mapped = address_of(self._memory)
         self._start = -(mapped + ACROSS_4GIB_OFFSET) % _4GIB if self.across_4gib else 0
         self.address = mapped + self._start
-        self.mr = MR(self._pd, self.size, self._access, address=self.address)
+        if self.ordinary is Ordinary.IMPLICIT_ODP:
+            self.mr = MR(self._pd, 0, self._access, implicit=True)
+        else:
+            self.mr = MR(self._pd, self.size, self._access, address=self.address)
+
+    @property
+    def iova(self) -> int:
+        """What SGEs and peers call the first byte."""
+        return 0 if self.ordinary is Ordinary.ZERO_BASED else self.address
 
     @property
     def lkey(self) -> int:

@@ -57,7 +57,7 @@ class RemoteWindow:
         except BaseException:
             close(self._mr)
             raise
-        self._info = MWBindInfo(self._mr, arena.address, arena.size, ACCESS)
+        self._info = MWBindInfo(self._mr, arena.address, arena.size, access & ~e.IBV_ACCESS_LOCAL_WRITE)
         self.rkey = 0
 
     def bind(self, wr_id: int, timeout: float) -> str | None:
