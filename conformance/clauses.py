@@ -221,6 +221,12 @@ CLAUSES: tuple[Clause, ...] = (
     _observe("observe/other-pd", "does the lkey work on a queue pair of another PD?", "ibv_alloc_pd(3)"),
     _observe("observe/pd-with-live-mr", "does ibv_dealloc_pd succeed while a null MR lives?", "ibv_dealloc_pd(3)"),
     _observe("observe/use-after-free", "does the lkey go on working after ibv_dereg_mr?", "ibv_dereg_mr(3)"),
+    _observe(
+        "observe/inline",
+        "does an inline send with the lkey read what is at the address?",
+        "ibv_post_send(3): the lkey is ignored",
+    ),
+    _observe("observe/fork", "does it work on when a child of fork() ends, or frees it?", "ibv_fork_init(3), fork(2)"),
     _observe("observe/fields", "addr, handle, rkey, lkey as they come", "infiniband/verbs.h"),
 )
 

@@ -514,6 +514,14 @@ def test_where_no_window_can_be_bound_the_rig_is_broken(bench: Bench, patch: Pat
         bench.run(Scenario.parse(f"rc-send_inv-n8-n8-{PATH}"))
 
 
+def test_what_is_gathered_can_be_named_by_another_lkey(bench: Bench) -> None:
+    scenario = Scenario.parse(f"rc-send-m8-m8-{PATH}")
+    run = bench.run(scenario, gather_lkey=bench.null_mr.lkey)
+    place = run.layout.scatter[0].region
+    assert place is not None
+    assert run.outcome.memory[Side.RESPONDER][place.offset : place.end] == bytes(8)
+
+
 def test_a_zero_based_mr_is_named_from_0_and_a_canary_in_it_by_its_address(bench: Bench) -> None:
     run = bench.run(Scenario.parse(f"rc-write-m8+n8-remote-{PATH}-zero_based"))
     assert not run.findings

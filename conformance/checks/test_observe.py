@@ -2,13 +2,15 @@
 """What the manual page leaves open: recorded, never judged."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from conformance.checks import tables
 from conformance.judging import Bench
 from conformance.outcome import Run
-from conformance.scenarios import Operation, Scenario, mem, null
+from conformance.scenarios import Operation, Scenario, Side, mem, null, other_null
+from conformance.verbs import forked
 from conformance.verbs.closing import close, never_collect
 from conformance.verbs.null_mr import NullMR
 
@@ -49,14 +51,44 @@ def test_lkey_used_as_a_remote_key(bench: Bench, scenario: Scenario, observe: Ob
     observe(f"{scenario.operation.name} with the lkey as rkey: {ending(run)}")
 
 
+OF_ANOTHER_PD = {
+    "SEND from it": tables.reading(Operation.SEND, [null(64)]),
+    "receive into it": tables.rc(Operation.SEND, [mem(64)], [null(64)]),
+    "SEND from it beside one of that PD": tables.reading(Operation.SEND, [other_null(32), null(32)]),
+}
+
+
 @pytest.mark.clause("observe/other-pd")
 def test_lkey_on_a_queue_pair_of_another_pd(bench: Bench, observe: Observe) -> None:
     sibling = bench.sibling()
     try:
-        run = sibling.run(tables.reading(Operation.SEND, [null(64)]), lkey=bench.null_mr.lkey)
-        observe(f"SEND from it on a QP of another PD: {ending(run)}")
+        runs = {words: sibling.run(scenario, lkey=bench.null_mr.lkey) for words, scenario in OF_ANOTHER_PD.items()}
+        observe(f"on a QP of another PD: {'; '.join(f'{words}: {ending(run)}' for words, run in runs.items())}")
     finally:
         sibling.close()
+
+
+@pytest.mark.clause("observe/inline")
+def test_lkey_of_inline_data(bench: Bench, observe: Observe) -> None:
+    """At live memory: a provider that copies the data reads it, whatever the lkey is."""
+    scenario = replace(tables.rc(Operation.SEND, [mem(32)], [mem(32)]), inline=True)
+    bench.control(scenario)
+    run = bench.run(scenario, gather_lkey=bench.null_mr.lkey)
+    arrived = run.outcome.memory[Side.RESPONDER]
+    place = run.layout.scatter[0].region
+    assert place is not None
+    if not run.findings:
+        words = "what is at the address"
+    elif not any(arrived[place.offset : place.end]):
+        words = "zeros"
+    else:
+        words = run.findings[0].text
+    observe(f"inline SEND with its lkey: {ending(run)}, sends {words}")
+
+
+@pytest.mark.clause("observe/fork")
+def test_what_a_child_of_fork_does_to_it(bench: Bench, observe: Observe) -> None:
+    observe(forked.run(bench.target))
 
 
 @pytest.mark.clause("observe/use-after-free")

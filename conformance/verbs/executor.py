@@ -60,10 +60,11 @@ _unmapped = Unmapped()
 class Job:
     """A scenario to be carried out, and what is special about it.
 
-    `lkey`: that of its null segments (None: of each side's own null MR), but for those of the other null MR. `rkey`,
-    `address`: name remote memory so (None: the responder's arena), and what is to be invalidated (None: a window that
-    the responder has bound). `refused`: it must end with one of these statuses
-    and change nothing; over an unreliable transport it may also succeed, as nobody tells the requester.
+    `lkey`: that of its null segments (None: of each side's own null MR), but for those of the other null MR.
+    `gather_lkey`: that of the ordinary memory it gathers from (None: the memory's own). `rkey`, `address`: name remote
+    memory so (None: the responder's arena), and what is to be invalidated (None: a window that the responder has
+    bound). `refused`: it must end with one of these statuses and change nothing; over an unreliable transport it may
+    also succeed, as nobody tells the requester.
     """
 
     scenario: Scenario
@@ -71,6 +72,7 @@ class Job:
     rkey: int | None = None
     address: int | None = None
     refused: frozenset[str] | None = None
+    gather_lkey: int | None = None
 
 
 @dataclass(eq=False)
@@ -190,6 +192,9 @@ class Pending:
         for side, arena in self._arenas.items():
             arena.write(prediction.before[side], start[side])
         gather = self._sges(job, layout.gather, Side.REQUESTER, start)
+        if job.gather_lkey is not None:
+            named = zip(gather, scenario.gather)
+            gather = tuple(sge if each.null else sge._replace(lkey=job.gather_lkey) for sge, each in named)
         scatter = self._sges(job, layout.scatter, scatter_side(scenario.operation), start)
         wr_id = next(_wr_ids)
         compare_add, swap = 0, 0
@@ -217,11 +222,12 @@ class Pending:
 
     def _sges(self, job: Job, places: tuple[Place, ...], side: Side, start: dict[Side, int]) -> tuple[SGE, ...]:
         """The list of one side."""
+        lkey = self._arenas[side].lkey
         return tuple(
             SGE(
                 self._address(place, start),
                 place.segment.length,
-                self._null_lkey(job, place.segment, side) if place.segment.null else self._arenas[side].lkey,
+                self._null_lkey(job, place.segment, side) if place.segment.null else lkey,
             )
             for place in places
         )

@@ -116,9 +116,10 @@ class Pair:
         rkey: int | None = None,
         address: int | None = None,
         refused: frozenset[str] | None = None,
+        gather_lkey: int | None = None,
     ) -> Run:
         """Carry a scenario out alone; the rest is what Job says."""
-        (run,) = self.run_at_once([Job(scenario, lkey, rkey, address, refused)])
+        (run,) = self.run_at_once([Job(scenario, lkey, rkey, address, refused, gather_lkey)])
         return run
 
     def run_at_once(self, jobs: Sequence[Job], queue_pairs: int = 1, chain: bool = False) -> tuple[Run, ...]:
