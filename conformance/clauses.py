@@ -93,8 +93,8 @@ CLAUSES: tuple[Clause, ...] = (
     ),
     _must(
         "allocate/derived-pd",
-        "on a parent domain, where the device has them, it is as on the PD itself",
-        f"{MAN} DESCRIPTION; ibv_alloc_parent_domain(3)",
+        "on a parent domain and on an imported PD, where the device has them, it is as on the PD itself",
+        f"{MAN} DESCRIPTION; ibv_alloc_parent_domain(3), ibv_import_pd(3)",
         about_allocation=True,
     ),
     _must(

@@ -98,9 +98,16 @@ def _received(run: Run) -> Iterator[Finding]:
 class Bench(Pair):
     """A target whose traffic is judged. One that is `control_only` runs everything on ordinary memory."""
 
-    def __init__(self, target: Target, context: Any = None, control_only: bool = False, parent: Any = None) -> None:
-        """`context`, `parent`: as in verbs.end.Domain, which says what is raised."""
-        super().__init__(target, context, parent)
+    def __init__(
+        self,
+        target: Target,
+        context: Any = None,
+        control_only: bool = False,
+        parent: Any = None,
+        imported: int | None = None,
+    ) -> None:
+        """`context`, `parent`, `imported`: as in verbs.end.Domain, which says what is raised."""
+        super().__init__(target, context, parent, imported)
         self.control_only = control_only
         self._controls: dict[Scenario, BrokenError | LackingError | None] = {}
         self._unusable: dict[tuple[Transport, Operation, Ordinary], LackingError] = {}
@@ -115,6 +122,10 @@ class Bench(Pair):
     def on_parent_domain(self) -> Bench:
         """Another bench with a parent domain of this one's PD in place of a PD. Raises LackingError."""
         return Bench(self.target, self.context, parent=self.pd)
+
+    def on_imported_pd(self) -> Bench:
+        """Another bench on this one's PD, imported with its context. Raises LackingError."""
+        return Bench(self.target, self.context, imported=self.pd.handle)
 
     def control(self, *scenarios: Scenario) -> None:
         """Drive what these scenarios use with ordinary memory, once for each kind of link, operation and class of size.

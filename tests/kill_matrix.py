@@ -59,6 +59,11 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "parent-domain-apart",
         "parent-domain-held",
     ),
+    "test_on_an_imported_pd_it_is_as_on_the_pd": (
+        "imported-pd-refused",
+        "imported-pd-apart",
+        "imported-pd-reads-garbage",
+    ),
     "test_where_there_is_none_errno_says_so_and_the_pd_stays_usable": (
         "errno-unset",
         "errno-negative",

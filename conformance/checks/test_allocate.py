@@ -173,23 +173,34 @@ def test_an_error_on_one_queue_pair_is_not_seen_on_another(bench: Bench, scenari
     check_at_once(bench, [too_long, scenario], queue_pairs=2)
 
 
-@pytest.mark.clause("allocate/derived-pd")
-def test_on_a_parent_domain_it_is_as_on_the_pd(bench: Bench) -> None:
-    """Its lkey on queue pairs of the PD, that of the PD's on queue pairs of the parent domain, and its end."""
-    derived = bench.on_parent_domain()
+def _check_derived(bench: Bench, derived: Bench, what: str) -> None:
+    """Its lkey on queue pairs of the PD, that of the PD's on queue pairs of the derived one, and its end."""
     try:
         try:
             null_mr = derived.null_mr
         except NullMRError as error:
             close(_one_more(bench))
-            raise Failure(f"{bench.where}\n=> on a parent domain: {error}") from None
+            raise Failure(f"{bench.where}\n=> on {what}: {error}") from None
         require_working(bench, null_mr)
         require_working(derived, bench.null_mr)
+        require_working(derived)
         derived.close_traffic()
         if problem := derived.dealloc_pd():
-            raise Failure(f"{bench.where}\n=> a parent domain whose null MR was freed cannot be deallocated: {problem}")
+            raise Failure(f"{bench.where}\n=> {what} whose null MR was freed cannot be deallocated: {problem}")
     finally:
         derived.close()
+
+
+@pytest.mark.clause("allocate/derived-pd")
+def test_on_a_parent_domain_it_is_as_on_the_pd(bench: Bench) -> None:
+    _check_derived(bench, bench.on_parent_domain(), "a parent domain")
+
+
+@pytest.mark.clause("allocate/derived-pd")
+def test_on_an_imported_pd_it_is_as_on_the_pd(bench: Bench) -> None:
+    """The PD's own null MR goes on working when the imported one is gone."""
+    _check_derived(bench, bench.on_imported_pd(), "an imported PD")
+    require_working(bench)
 
 
 @pytest.mark.clause("allocate/fails-cleanly")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 from pyverbs.device import Context
 from pyverbs.pd import PD, ParentDomain, ParentDomainInitAttr
@@ -45,17 +46,28 @@ class Domain:
     """What ends on one PD share: context, PD, null MR, and how long they wait.
 
     `context`: an open one, or None for one of its own. `parent`: a PD of that context, of which this is a parent domain
-    (ibv_alloc_parent_domain(3)). Raises BrokenError if the target cannot be opened, LackingError if it has no parent
-    domains.
+    (ibv_alloc_parent_domain(3)). `imported`: the handle of a PD, which is imported with the context that it is of
+    (ibv_import_device(3), ibv_import_pd(3)). Raises BrokenError if the target cannot be opened, LackingError if it has
+    no parent domains or imports nothing.
     """
 
-    def __init__(self, target: Target, context: Context | None = None, parent: PD | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        context: Context | None = None,
+        parent: PD | None = None,
+        imported: int | None = None,
+    ) -> None:
         self.target = target
         self.able = capabilities(target)
         self.patience = Patience(target.timeout)
-        self._owns_context = context is None
+        self._owns_context = context is None or imported is not None
+        self._is_imported = imported is not None
         self._null_mr: NullMR | None = None
         self._other_null_mr: NullMR | None = None
+        if context is not None and imported is not None:
+            self._import(context, imported)
+            return
         try:
             self.context = context or Context(name=target.device.name)
             self.pd = PD(self.context) if parent is None else ParentDomain(self.context, ParentDomainInitAttr(parent))
@@ -63,6 +75,18 @@ class Domain:
             if parent is not None and error.error_code in (errno.EOPNOTSUPP, errno.ENOSYS):
                 raise LackingError(f"{target.device.name} has no parent domains: {error}") from None
             raise BrokenError(f"{target.id}: {in_words(error)}") from error
+
+    def _import(self, context: Context, handle: int) -> None:
+        name = self.target.device.name
+        try:
+            self.context = Context(cmd_fd=os.dup(context.cmd_fd))  # closing the context closes the copy
+        except PyverbsRDMAError as error:
+            raise LackingError(f"{name} cannot be imported: {error}", "import of devices") from None
+        try:
+            self.pd = PD(self.context, handle=handle)
+        except PyverbsRDMAError as error:
+            close(self.context)
+            raise LackingError(f"{name} imports no PD: {error}", "import of PDs") from None
 
     @property
     def access(self) -> int:
@@ -101,7 +125,10 @@ class Domain:
         self._null_mr = self._other_null_mr = None
 
     def dealloc_pd(self) -> str | None:
-        """ibv_dealloc_pd; the error in words if it fails."""
+        """ibv_dealloc_pd, or ibv_unimport_pd; the error in words if it fails."""
+        if self._is_imported:
+            self._is_imported = False
+            self.pd.unimport()
         error = close(self.pd)
         return str(error) if error else None
 

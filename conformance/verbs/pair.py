@@ -32,10 +32,16 @@ class Pair:
     nobody inherits another one's queue pair in error. Raises BrokenError if the target cannot be opened.
     """
 
-    def __init__(self, target: Target, context: Context | None = None, parent: PD | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        context: Context | None = None,
+        parent: PD | None = None,
+        imported: int | None = None,
+    ) -> None:
         """The rest is what Domain says."""
         self.target = target
-        self.domain = Domain(target, context, parent)
+        self.domain = Domain(target, context, parent, imported)
         self.ends = {side: End(self.domain) for side in Side}
         self.able = self.domain.able
         self._links: dict[tuple[LinkKind, int, int], Link] = {}

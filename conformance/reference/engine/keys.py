@@ -55,6 +55,20 @@ class Keys(Base):
         pd.users.add(parent_domain)
         return self.remember(pd.context, parent_domain)
 
+    def import_pd(self, context: Context, handle: int) -> PD:
+        """ibv_import_pd(3): another name for a PD, which it does not keep."""
+        for item in context.objects:
+            if isinstance(item, PD) and item.handle == handle:
+                return PD(context, handle, item.parent or item, imported=True)
+        raise Refused(errno.ENOENT, f"no PD has the handle {handle}")
+
+    def import_mr(self, context: Context, handle: int) -> MR:
+        """ibv_import_mr(3)."""
+        for item in context.objects:
+            if isinstance(item, MR) and item.handle == handle:
+                return item
+        raise Refused(errno.ENOENT, f"no MR has the handle {handle}")
+
     def dealloc_pd(self, pd: PD) -> None:
         if pd.users:
             raise Refused(errno.EBUSY, f"the PD is used by {len(pd.users)} objects")
@@ -126,7 +140,7 @@ class Keys(Base):
         return self.remember(pd.context, mr)
 
     def null_mr_pd(self, pd: PD) -> PD:
-        """The PD that a null MR belongs to which is asked for on this one: a parent domain shares that of its PD."""
+        """The PD of a null MR that is asked for on this one, which may be a parent domain or an imported one."""
         return pd.parent or pd
 
     def null_mr_without_memory(self, pd: PD) -> MR:

@@ -92,7 +92,8 @@ class PD:
     context: Context
     handle: int
     parent: PD | None = None
-    """Set for a parent domain: the PD whose memory it shares."""
+    """Set for a parent domain and for an imported PD: the PD whose memory it shares."""
+    imported: bool = False
     users: set[object] = field(default_factory=set)
     """The objects that keep the PD from being deallocated."""
 

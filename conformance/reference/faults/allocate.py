@@ -551,6 +551,52 @@ class ParentDomainHeld(Fault):
         return super().null_mr_pd(pd)
 
 
+class ImportedPdRefused(Fault):
+    """There is a null MR on a PD, and none on the PD when it is imported."""
+
+    clause = "allocate/derived-pd"
+
+    def null_mr_pd(self, pd: PD) -> PD:
+        if pd.imported:
+            raise Refused(errno.EINVAL, "an imported PD")
+        return super().null_mr_pd(pd)
+
+
+class ImportedPdApart(Fault):
+    """A null MR of an imported PD is of that alone: the lkey is refused on queue pairs of the PD."""
+
+    clause = "allocate/derived-pd"
+
+    def null_mr_pd(self, pd: PD) -> PD:
+        return pd if pd.imported else super().null_mr_pd(pd)
+
+
+class ImportedPdReadsGarbage(Fault):
+    """What is gathered from a null MR of an imported PD is garbage."""
+
+    clause = "allocate/derived-pd"
+    asked_on_import = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.imported: set[int] = set()
+
+    def null_mr_pd(self, pd: PD) -> PD:
+        self.asked_on_import = pd.imported
+        return super().null_mr_pd(pd)
+
+    def new_null_mr(self, pd: PD) -> MR:
+        mr = super().new_null_mr(pd)
+        if self.asked_on_import:
+            self.imported.add(mr.lkey)
+        return mr
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        if segment.lkey in self.imported:
+            return garbage(segment.length)
+        return super().read_null(transfer, segment)
+
+
 class FailedAllocHoldsPd(Fault):
     """A device without null MRs says so, but only after it took a reference to the PD."""
 

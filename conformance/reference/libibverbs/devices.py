@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from typing import Any
@@ -19,6 +20,8 @@ from .structs import copy_out, fill, structs
 fabric = Fabric()
 
 _contexts: dict[Context, Any] = {}
+_fds: dict[Context, int] = {}
+"""The cmd_fd of each, which names it to ibv_import_device(3)."""
 _device_structs: dict[int, Any] = {}
 _lists: dict[int, Any] = {}
 
@@ -70,22 +73,37 @@ def ibv_get_device_guid(device: Any) -> int:
 
 @verb
 def ibv_open_device(device: Any) -> Any:
-    engine = structs.of(device)
-    context = engine.open()
+    context = structs.of(device).open()
+    _fds[context] = os.memfd_create(context.device.name, os.MFD_CLOEXEC)
+    _contexts[context] = _context_struct(context, device, _fds[context])
+    return c.ffi.addressof(_contexts[context], "context")
+
+
+@verb
+def ibv_import_device(cmd_fd: int) -> Any:
+    """Another struct for an open device, by a copy of its descriptor, which it closes in the end."""
+    try:
+        context = next(context for context, fd in _fds.items() if os.path.sameopenfile(fd, cmd_fd))
+    except (StopIteration, OSError):
+        raise Refused(errno.EINVAL, f"the descriptor {cmd_fd} is no open device") from None
+    struct = _context_struct(context, _device_struct(context.device), cmd_fd)
+    return c.ffi.addressof(struct, "context")
+
+
+def _context_struct(context: Context, device: Any, cmd_fd: int) -> Any:
     struct = structs.make("struct verbs_context", context)
     c.lib.fill_context(struct)
-    for name in engine.unsupported:
+    for name in context.device.unsupported:
         table = struct if hasattr(struct, name) else struct.context.ops
         setattr(table, name, c.ffi.NULL)
     struct.sz = c.ffi.sizeof("struct verbs_context")
     public = c.ffi.addressof(struct, "context")
     public.device = device
-    public.cmd_fd = context.events.fd
+    public.cmd_fd = cmd_fd
     public.async_fd = context.events.fd
     public.num_comp_vectors = 1
     public.abi_compat = c.ffi.cast("void *", SIZE_MAX)
-    _contexts[context] = struct
-    return public
+    return struct
 
 
 def context_of(pointer: Any) -> Context:
@@ -96,6 +114,12 @@ def context_of(pointer: Any) -> Context:
 @verb
 def ibv_close_device(pointer: Any) -> int:
     context = context_of(pointer)
+    struct = c.ffi.cast("char *", pointer) - c.ffi.offsetof("struct verbs_context", "context")
+    os.close(pointer.cmd_fd)
+    if struct != c.ffi.cast("char *", _contexts.get(context, c.ffi.NULL)):  # an imported one
+        structs.drop(struct)
+        return 0
+    del _fds[context]
     context.device.close(context)
     structs.drop(_contexts.pop(context))
     return 0

@@ -50,6 +50,32 @@ def ibv_dealloc_pd(pointer: Any) -> int:
     return 0
 
 
+@verb
+def ibv_import_pd(pointer: Any, handle: int) -> Any:
+    context = context_of(pointer)
+    pd = context.device.import_pd(context, handle)
+    struct = structs.make("struct ibv_pd", pd)
+    struct.context = pointer
+    struct.handle = pd.handle
+    return struct
+
+
+@verb
+def ibv_unimport_pd(pointer: Any) -> None:
+    structs.drop(pointer)
+
+
+@verb
+def ibv_import_mr(pointer: Any, handle: int) -> Any:
+    pd = pd_of(pointer)
+    return _mr_struct(pointer, pd.context.device.import_mr(pd.context, handle))
+
+
+@verb
+def ibv_unimport_mr(pointer: Any) -> None:
+    structs.drop(pointer)
+
+
 def _mr_in(struct: Any, make: Callable[..., MR], *arguments: Any) -> MR:
     """The MR that gets this struct, which is freed if there is none."""
     try:
