@@ -54,6 +54,7 @@ class MrOfLastPd(Fault):
     touches = (
         "allocate/coexist",
         "allocate/derived-pd",
+        "key/no-rkey",
         "misuse/rereg-harmless",
         "misuse/bind-harmless",
         "free/leaves-others",
@@ -206,9 +207,11 @@ class LkeyRefusedInLists(Fault):
     clause = "allocate/lkey-valid"
     touches = (
         "allocate/max-length",
+        "read/zeros",
         "read/zeros-after-write",
         "read/mixed-gather",
         "discard/receive",
+        "discard/read-response",
         "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",

@@ -101,7 +101,9 @@ class LongReadResponseRefused(Fault):
 
     clause = "discard/read-response"
     touches = (
+        "allocate/max-length",
         "read/zeros-after-write",
+        "discard/mixed-scatter",
         "discard/leaves-memory",
         "discard/completion",
         "discard/event",

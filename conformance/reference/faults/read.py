@@ -228,6 +228,7 @@ class KeepsWhatWasWritten(Fault):
         "read/zeros",
         "read/mixed-gather",
         "discard/mixed-scatter",
+        "key/no-rkey",
         "misuse/rereg-harmless",
         "misuse/bind-harmless",
         "free/leaves-others",
@@ -285,9 +286,11 @@ class KeepsReadResponses(KeepsWhatWasWritten):
 
     touches = (
         "allocate/coexist",
+        "allocate/derived-pd",
         "read/zeros",
         "read/mixed-gather",
         "discard/mixed-scatter",
+        "key/no-rkey",
         "misuse/rereg-harmless",
         "misuse/bind-harmless",
         "free/leaves-others",
