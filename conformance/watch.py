@@ -100,8 +100,9 @@ def last_step(journal: Path) -> tuple[Step, Stack]:
     )
 
 
-# backtrace_symbols_fd(3): "FILE(FUNCTION+OFFSET)[ADDRESS]", of which the address is another one in each process.
-_NATIVE = re.compile(r"([^ ].*|)\[0x[0-9a-f]+\]$")
+# backtrace_symbols_fd(3): "FILE(FUNCTION+OFFSET)[ADDRESS]", since glibc 2.41 with a space before the address, which
+# is another one in each process.
+_NATIVE = re.compile(r"([^ ].*?|) ?\[0x[0-9a-f]+\]$")
 _INTERPRETER = re.compile(r"^[^(]*/(lib)?python[0-9.]*(\.so[0-9.]*)?(\(|$)")
 _RUNNER = re.compile("/_pytest/")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.report.document import load
+from conformance.watch import last_step
 from tests.suite import SuiteRun, run_suite
 
 FATAL = "rc-write-n64-remote-rq-post_send-poll_cq"
@@ -164,3 +165,10 @@ def test_workers_that_see_different_devices_end_the_run_with_the_difference(
     assert "Different tests were collected between gw" in run.output
     assert "test_its_rkey_is_not_that_of_a_live_mr[ref1/1]" in run.output
     assert run.status == 1
+
+
+@pytest.mark.parametrize("space", ["", " "], ids=["before glibc 2.41", "since"])
+def test_native_frames_are_told_without_their_addresses(space: str, tmp_path: Path) -> None:
+    (tmp_path / "gw0.journal").write_text("[]")
+    (tmp_path / "gw0.stack").write_text(f"address: 0x0\n/lib/libc.so.6(+0x17c2d8){space}[0x7f996e34aac0]\n")
+    assert last_step(tmp_path / "gw0.journal")[1].native == ("/lib/libc.so.6(+0x17c2d8)",)
