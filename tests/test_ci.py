@@ -21,8 +21,6 @@ from tests import made_up
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs/ci.md").read_text()
 EXAMPLES = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-TO_COME = {"--stress"}
-"""Options that are not there yet."""
 
 
 def examples(language: str) -> list[str]:
@@ -89,7 +87,7 @@ def test_the_shell_reads_its_commands() -> None:
 
 def test_each_way_runs_the_script_by_day_and_by_night() -> None:
     runs = [command for command in shell_commands() if ".ci/lab" in command]
-    assert sum("--exhaustive" in run for run in runs) == 4
+    assert sum("--sequences" in run for run in runs) == 4
     assert all("--providers=" in run for run in runs)
 
 
@@ -101,7 +99,7 @@ def test_each_option_of_the_suite_is_one() -> None:
     known = {option for text in helps for option in re.findall(r"--[a-z][a-z-]*", text)}
     of_others = {"--quiet", "--recurse-submodules", "--init"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT))
-    assert named - of_others - known <= TO_COME
+    assert named - of_others <= known
 
 
 @pytest.fixture
