@@ -135,13 +135,13 @@ def test_what_a_run_that_stops_early_did_not_run_is_counted_and_named_everywhere
     (written,) = load(tmp_path / "results.json").runs
     assert (written.interrupted, written.exit_status, done.status) == (True, *[1 + int(workers[-1])] * 2)
     measured = len(written.results)
-    assert {each.target: each.checks for each in written.not_run} == {"ref0/1": 11 - measured, "ref1/1": 11}
-    lines = [f"ref0/1: {11 - measured} checks were not run", "ref1/1: 11 checks were not run"]
+    assert {each.target: each.checks for each in written.not_run} == {"ref0/1": 27 - measured, "ref1/1": 27}
+    lines = [f"ref0/1: {27 - measured} checks were not run", "ref1/1: 27 checks were not run"]
     junit_errors = [str(each.get("message")) for each in ElementTree.parse(tmp_path / "junit.xml").iter("error")]
     assert len(junit_errors) == 2
     for text in (done.output, (tmp_path / "report.html").read_text(), "".join(junit_errors)):
         assert all(line in text for line in lines)
-    assert "not ok 1 checks that were not run # ERROR ref1/1: 11 checks" in (tmp_path / "r.ktap").read_text()
+    assert "not ok 1 checks that were not run # ERROR ref1/1: 27 checks" in (tmp_path / "r.ktap").read_text()
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n1"])

@@ -95,7 +95,7 @@ def test_a_device_that_disappears_is_broken_from_then_on(workers: str, tmp_path:
         workers,
         "--search=0",
         "-k",
-        "covers_every_address",
+        "accepted_by_every",
         f"--reports={tmp_path}",
         checks=ALLOCATE,
     )

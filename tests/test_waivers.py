@@ -253,7 +253,7 @@ def test_a_known_broken_is_waived_where_the_waiver_says_so(workers: str, tmp_pat
     run = run_suite(*WRONG, *selected, f"--providers={path}", checks=("conformance/checks",))
     assert run.status == 0, run.output
     waived = run.counts()["WAIVED"]
-    assert run.counts().keys() == {"PASS", "WAIVED"}
+    assert run.counts().keys() - {"SKIPPED"} == {"PASS", "WAIVED"}  # on demand they cannot be told from lacking
     assert re.search(rf": {waived} of \d+ checks WAIVED \(BROKEN\)$", run.output, re.M), run.output
     assert re.search(r"^ref0/1/cqe128 +key .* WAIVED \(BROKEN\)$", run.output, re.M), run.output
     (written,) = load(tmp_path / "results.json").runs

@@ -103,7 +103,7 @@ def test_a_device_whose_processes_die_too_often_is_given_up_and_others_go_on(tmp
         checks=("conformance/checks/test_key.py",),
     )
     verdicts = Counter((case.target, case.verdict) for case in run.cases)
-    assert verdicts == {("ref0/1", "FAIL"): 2, ("ref0/1", "BROKEN"): 9, ("ref1/1", "PASS"): 11}
+    assert verdicts == {("ref0/1", "FAIL"): 2, ("ref0/1", "BROKEN"): 25, ("ref1/1", "PASS"): 27}
     for case in run.cases:
         if case.verdict == "BROKEN":
             assert "not run: ref0 is given up, because more than 1 processes died of its checks" in case.text
@@ -112,7 +112,7 @@ def test_a_device_whose_processes_die_too_often_is_given_up_and_others_go_on(tmp
             )
     assert run.status == 1
     (written,) = load(tmp_path / "results.json").runs
-    assert (written.interrupted, written.not_run, len(written.results)) == (False, (), 22)
+    assert (written.interrupted, written.not_run, len(written.results)) == (False, (), 54)
 
 
 @pytest.mark.parametrize(("option", "crashes"), [("-x", 1), ("--maxfail=3", 3)])
@@ -126,7 +126,7 @@ def test_crashes_count_as_failures_do(option: str, crashes: int) -> None:
     )
     assert run.counts() == {"FAIL": crashes}
     assert f"stopping after {crashes} failures" in run.output
-    assert f"NOT RUN ref0/1: {11 - crashes} checks were not run" in run.output
+    assert f"NOT RUN ref0/1: {27 - crashes} checks were not run" in run.output
     assert run.status == pytest.ExitCode.INTERRUPTED
 
 
