@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -38,7 +38,8 @@ EDGES = (32, 64)
 """Bytes up to which some devices carry the data of a message in its completion. Above these, the MTU is an edge."""
 UNRELIABLE_TRIES = 3
 MOST_FAILURES = 16
-"""Batches of one check: enough to see what they have in common, and a run on a device that answers nothing ends."""
+"""Batches of one check, or one in 32 of many: enough to see what they have in common, and a run on a device that
+answers nothing ends."""
 REFUSED_REMOTELY = frozenset(
     {"IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_OP_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_REM_INV_RD_REQ_ERR"}
 )
@@ -64,13 +65,13 @@ def _on_ordinary_memory(batch: Batch) -> Batch:
     return replace(batch, scenarios=tuple(scenario.on_ordinary_memory() for scenario in batch.scenarios))
 
 
-def _first_of(failures: list[Failure]) -> Failure:
-    """The first failure, which names the scenarios of the others."""
+def _first_of(failures: list[Failure], untried: int) -> Failure:
+    """The first failure, which names the scenarios of the others, and how many batches behind them were not tried."""
     first, *others = failures
     if not others:
         return first
     names = "\n".join(f"  {failure.scenario}" for failure in others)
-    end = "\nand no more were tried" if len(failures) == MOST_FAILURES else ""
+    end = f"\nand no more were tried: {untried} are left" if untried else ""
     return Failure(f"{first}\nthese fail too:\n{names}{end}", first.scenario, first.shown_by_scenario, first.aspects)
 
 
@@ -241,7 +242,7 @@ class Bench(Pair):
         raise Failure(text, culprit, aspects=shown)
 
     def check_each(
-        self, batches: Iterable[Batch], wanted: Callable[[Scenario], bool], *aspects: Aspect
+        self, batches: Sequence[Batch], wanted: Callable[[Scenario], bool], *aspects: Aspect
     ) -> dict[str, int]:
         """Check batch after batch, of each the scenarios that are `wanted`; what the device lacks for some, and for how
         many.
@@ -252,9 +253,10 @@ class Bench(Pair):
         `check` does.
         """
         failures: list[Failure] = []
+        most = max(MOST_FAILURES, len(batches) // 32)
         lacking: Counter[str] = Counter()
-        tried = 0
-        for batch in batches:
+        tried = untried = 0
+        for place, batch in enumerate(batches):
             if batch in self._right:
                 tried += 1
                 continue
@@ -265,10 +267,11 @@ class Bench(Pair):
                 lacking[str(lack)] += 1
             except Failure as failure:
                 failures.append(failure)
-                if len(failures) == MOST_FAILURES:
+                if len(failures) == most:
+                    untried = len(batches) - place - 1
                     break
         if failures:
-            raise _first_of(failures)
+            raise _first_of(failures, untried)
         if lacking and not tried:
             raise LackingError(next(iter(lacking)))
         return dict(lacking)

@@ -383,8 +383,14 @@ def _danger(scenario: Scenario) -> int:
 
 
 @cache
-def matrix(able: Capabilities, complete: bool = False) -> tuple[Scenario, ...]:
+def matrix(able: Capabilities) -> tuple[Scenario, ...]:
     """The scenarios to run on a target, those at live addresses before those that could crash the process."""
-    every = exhaustive(parameters(able), partial(compatible, able)) if complete else rows(able)
-    made = dict.fromkeys(scenario(able, row) for row in every)
+    made = dict.fromkeys(scenario(able, row) for row in rows(able))
     return tuple(sorted(made, key=_danger))
+
+
+@cache
+def complete(able: Capabilities, role: Role) -> tuple[Scenario, ...]:
+    """All scenarios of a role, in the same order: thousands."""
+    every = exhaustive({**parameters(able), "role": (role,)}, partial(compatible, able))
+    return tuple(sorted(dict.fromkeys(scenario(able, row) for row in every), key=_danger))

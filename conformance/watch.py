@@ -29,14 +29,14 @@ from conformance.verdicts import Failure
 class Step:
     """What a process is about to do. `scenario` is the id of a scenario or of a sequence, empty outside of these.
 
-    `search`: the check searches, and can go on from a scenario that ended its process.
+    `goes_on`: the check runs many scenarios, and can go on from one that ended its process.
     """
 
     clause: str = ""
     target: str = ""
     nodeid: str = ""
     scenario: str = ""
-    search: bool = False
+    goes_on: bool = False
 
 
 class DeadlyError(Failure):

@@ -7,6 +7,7 @@ import signal
 from conformance.reference.engine.device import Device
 from conformance.reference.engine.memory import Payload, Piece
 from conformance.reference.engine.objects import PD, Context, Segment, Transfer
+from conformance.reference.faults.discard import LeaksToAddress
 from conformance.reference.faults.history import Resets
 
 
@@ -32,5 +33,15 @@ class DiesAfterReset(Resets):
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if transfer.qp in self.used_before:
+            signal.raise_signal(signal.SIGSEGV)
+        super().write_null(transfer, segment, payload)
+
+
+class DiesAndLeaks(LeaksToAddress):
+    """What is received into a null MR is written to its address; what is received at the last address is a
+    segmentation fault."""
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if segment.addr >> 63:
             signal.raise_signal(signal.SIGSEGV)
         super().write_null(transfer, segment, payload)

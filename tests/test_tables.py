@@ -195,8 +195,3 @@ def test_the_scenarios_by_which_checks_see_that_it_works_are_judged_by_themselve
 def test_a_run_of_some_scenarios_has_no_others() -> None:
     named = (Scenario.parse(f"rc-send-n8-m8-{PATH}"),)
     assert Cases(target(), named=named).matrix == named
-
-
-def test_the_whole_product_is_run_on_demand() -> None:
-    small = {"max_sge": 1, "max_sge_rd": 1, "max_srq_sge": 1}
-    assert len(Cases(target(**small), exhaustive=True).matrix) > 10 * len(Cases(target(**small)).matrix)

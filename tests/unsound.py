@@ -60,3 +60,12 @@ class NothingRemote(Device):
 
     def find_remote(self, transfer: Transfer, rkey: int, addr: int, length: int, access: int) -> tuple[MR, int]:
         raise Nak(abi.WC_REM_ACCESS_ERR, "no remote access at all")
+
+
+class FourAtOnce(Device):
+    """A receive into a null MR fails where four values meet: SRQ, 33 bytes, not at the list's start, the last address."""
+
+    def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
+        if transfer.srq is not None and transfer.length == 33 and segment.offset and segment.addr >> 63:
+            raise Nak(abi.WC_REM_OP_ERR, "four at once")
+        super().write_null(transfer, segment, payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import product
 
@@ -58,42 +59,68 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Cases:
-    """What a run asks for on one target: the pairwise matrix, the whole product, or the scenarios named by id."""
+    """What a run asks for on one target: the pairwise matrix, the whole product beside it, or the scenarios that are
+    named by id or chosen by globs of ids.
+    """
 
     target: Target
     exhaustive: bool = False
     named: tuple[Scenario, ...] = ()
+    globs: tuple[str, ...] = ()
+
+    @property
+    def is_narrowed(self) -> bool:
+        return bool(self.named or self.globs)
 
     @cached_property
     def matrix(self) -> tuple[Scenario, ...]:
-        if self.named:
-            return self.named
-        return tuple(dict.fromkeys((*matrix.matrix(capabilities(self.target), self.exhaustive), *BOTH_WAYS)))
+        if self.is_narrowed:
+            chosen = () if self.exhaustive else filter(self.is_chosen, self._pairwise)
+            return tuple(dict.fromkeys((*self.named, *chosen)))
+        return self._pairwise
+
+    @property
+    def _pairwise(self) -> tuple[Scenario, ...]:
+        return tuple(dict.fromkeys((*matrix.matrix(capabilities(self.target)), *BOTH_WAYS)))
+
+    def is_chosen(self, scenario: Scenario) -> bool:
+        """By a glob."""
+        return any(fnmatchcase(str(scenario), glob) for glob in self.globs)
 
     def sweeps(self, wanted: Callable[[Scenario], bool]) -> Iterator[Sweep]:
-        """Traffic of each dimension and transport, and the depth of the matrix for each role, as far as they have
-        wanted scenarios; or the named ones.
+        """Traffic of each dimension and transport, and the depth of the matrix or its product for each role, as far as
+        they have wanted scenarios; or the named ones.
         """
-        if self.named:
-            for scenario in filter(wanted, self.named):
-                yield Sweep(str(scenario), (Batch((scenario,)),), wanted)
-            return
         able = capabilities(self.target)
-        every = {
-            f"{transport.value}-{dimension}": traffic.batches(able, transport, dimension)
-            for transport, dimension in product(able.transports, traffic.DIMENSIONS)
-        }
-        if not self.exhaustive:  # the product has them
+        every: dict[str, tuple[Batch, ...]] = {}
+        if self.is_narrowed:
+            every = {str(scenario): (Batch((scenario,)),) for scenario in self.matrix}
+        else:
+            for transport, dimension in product(able.transports, traffic.DIMENSIONS):
+                every[f"{transport.value}-{dimension}"] = traffic.batches(able, transport, dimension)
+        if self.exhaustive:
+            every |= {f"{role}-product": batches for role, batches in self.product.items()}
+        elif not self.is_narrowed:
             for role, scenarios in matrix.depth(able).items():
                 every[f"{role}-depth"] = tuple(Batch((scenario,)) for scenario in scenarios)
         for name, batches in every.items():
-            chosen = [
-                batch
-                for batch in batches
-                if any(map(wanted, batch.scenarios)) and not any(able.lacks_link(each.link) for each in batch.scenarios)
-            ]
+            chosen = [batch for batch in batches if any(map(wanted, batch.scenarios))]
+            if not self.is_narrowed:  # of what is named, the check says what the device lacks
+                chosen = [batch for batch in chosen if not any(able.lacks_link(each.link) for each in batch.scenarios)]
             if chosen:
                 yield Sweep(name, tuple(chosen), wanted)
+
+    @cached_property
+    def product(self) -> dict[Role, tuple[Batch, ...]]:
+        """All scenarios of each role, or those that globs choose."""
+        able = capabilities(self.target)
+        made = {}
+        for role in matrix.roles(able):
+            scenarios: Iterable[Scenario] = matrix.complete(able, role)
+            if self.is_narrowed:
+                scenarios = filter(self.is_chosen, scenarios)
+            made[role] = tuple(Batch((scenario,)) for scenario in scenarios)
+        return made
 
 
 Select = Callable[[Cases], Iterable[Scenario]]

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Which checks are run, on what, and in which order."""
 
+import argparse
+from functools import cache
+
 import pytest
 
 from conformance.checks import tables
+from conformance.inventory import Target
 from conformance.scenarios import Scenario
 from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of, target_of
 from conformance.session.run import inventory_of, runs_checks
@@ -32,16 +36,45 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     option, targets = metafunc.config.option, found.usable  # of one that is broken the other checks say so
     if option.control and metafunc.definition.get_closest_marker("control") is None:
         targets = ()  # it is not wanted, and thousands of scenarios take a while to collect
-    runs = (tables.Cases(target, option.exhaustive, tuple(option.scenario)) for target in targets)
+    runs = (_run(target, option) for target in targets)
     cases = [
         (run.target, case)
         for run in runs
         if run.target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
         for case in marker.args[0](run)
-        if not run.named or sweeps or case in run.named
+        if not run.is_narrowed or sweeps or case in run.matrix
     ]
     ids = [f"{target.id}-{case}" for target, case in cases]
     metafunc.parametrize(("target", "scenario" if scenarios else "sweep"), cases, ids=ids)
+
+
+def _run(target: Target, option: argparse.Namespace) -> tables.Cases:
+    named = tuple(each for each in option.scenario if isinstance(each, Scenario))
+    globs = tuple(each for each in option.scenario if isinstance(each, str))
+    return _cases(target, option.exhaustive, named, globs)
+
+
+_cases = cache(tables.Cases)
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist starts workers, which all would say it
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Raises UsageError for a glob of scenarios that chooses none."""
+    option = session.config.option
+    if not runs_checks(session.config) or not any(isinstance(each, str) for each in option.scenario):
+        return
+    runs = [_run(target, option) for target in inventory_of(session.config).usable]
+    for glob in dict.fromkeys(glob for run in runs for glob in run.globs):
+        if not any(_chooses(_cases(run.target, run.exhaustive, (), (glob,))) for run in runs):
+            of = "the whole product" if option.exhaustive else "the matrix (of the whole product with --exhaustive)"
+            names = ", ".join(run.target.id for run in runs)
+            raise pytest.UsageError(
+                f"--scenario {glob}: it fits none of the ids of {of} on {names}, which are like {tables.BOTH_WAYS[0]}"
+            )
+
+
+def _chooses(run: tables.Cases) -> bool:
+    return bool(run.matrix) or (run.exhaustive and any(run.product.values()))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k chooses
@@ -112,4 +145,5 @@ def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
     if "try_sequences" in item.fixturenames:  # type: ignore[attr-defined]
         return bool(named["sequences"])
     runs_scenarios = item.get_closest_marker("scenarios") is not None or clause_of(item) == ONLY_IN_TRAFFIC
+    runs_scenarios |= config.option.exhaustive and item.get_closest_marker("sweeps") is not None
     return runs_scenarios and bool(named["scenarios"])

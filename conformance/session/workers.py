@@ -36,9 +36,11 @@ DEADLY = "null_mr_deadly"
 """Key of the scenarios that ended a process in this run: (target, scenario, how)."""
 GONE_WITHIN = 5
 """Seconds from the end of what connects a process to us until it is gone; it is so at once."""
-SEARCHES = pytest.StashKey["Counter[str | None]"]()
-"""How often each search ended its process."""
-MAX_CRASHES_OF_SEARCH = 4
+RUNS_MANY = {"search", "check_sweep"}
+"""Fixtures of checks that run many scenarios, and go on when one has ended their process."""
+GOES_ON = pytest.StashKey["Counter[str | None]"]()
+"""How often each of these ended its process."""
+MAX_CRASHES = 4
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,8 +102,8 @@ class Controller:
         self._death = Death(step, left if code is None else _ending(code, "inside a verbs call"), stack)
         if step.scenario:
             self._deadly[step.target, step.scenario] = in_words(self._death, self._config)
-            if step.search:
-                self._config.stash.setdefault(SEARCHES, Counter())[step.nodeid] += 1
+            if step.goes_on:
+                self._config.stash.setdefault(GOES_ON, Counter())[step.nodeid] += 1
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         if self._death.step.nodeid == crashitem:  # else it died before its first check, or between two
@@ -184,8 +186,8 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
                 self.workqueue.clear()
 
     def remove_node(self, node: Any) -> str | None:
-        """The check that killed the worker. xdist's own would give it to the next worker again, which here only a
-        search is: it goes on from what was deadly.
+        """The check that killed the worker. xdist's own would give it to the next worker again, which here only one is
+        that runs many scenarios: it leaves out what was deadly.
         """
         pending = (
             (unit, nodeid)
@@ -194,7 +196,7 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
             if not completed
         )
         unit, crashed = next(pending, (None, None))
-        goes_on = 0 < self.config.stash.get(SEARCHES, Counter())[crashed] < MAX_CRASHES_OF_SEARCH
+        goes_on = 0 < self.config.stash.get(GOES_ON, Counter())[crashed] < MAX_CRASHES
         if unit is not None and not goes_on:
             unit[crashed] = True
         super().remove_node(node)
@@ -247,7 +249,7 @@ def _watched(item: pytest.Item) -> Iterator[None]:
     if CLAUSE not in properties:
         yield
         return
-    search = "search" in item.fixturenames  # type: ignore[attr-defined]  # every check is a function
-    watch.step = Step(str(properties[CLAUSE]), str(properties[TARGET]), item.nodeid, search=search)
+    goes_on = bool(RUNS_MANY & set(item.fixturenames))  # type: ignore[attr-defined]  # every check is a function
+    watch.step = Step(str(properties[CLAUSE]), str(properties[TARGET]), item.nodeid, goes_on=goes_on)
     with watch.over(limit(item.callspec.params["target"].timeout)):  # type: ignore[attr-defined]  # each has one
         yield
