@@ -74,6 +74,7 @@ UNIT_TESTS = {
     "conformance/verbs/end.py": ("tests/test_judging.py", "tests/test_executor.py"),
     "conformance/verbs/executor.py": ("tests/test_executor.py", "tests/test_judging.py"),
     "conformance/verbs/pair.py": ("tests/test_judging.py", "tests/test_executor.py"),
+    "conformance/verbs/remote_window.py": ("tests/test_remote_window.py", "tests/test_windows.py"),
     "conformance/verbs/windows.py": ("tests/test_windows.py",),
     "conformance/checks/windows.py": ("tests/test_windows.py",),
     "conformance/checks/tables.py": ("tests/test_tables.py",),
@@ -89,6 +90,7 @@ SHARED = {
     "conformance/verbs/end.py": ("",),
     "conformance/verbs/executor.py": ("",),
     "conformance/verbs/pair.py": ("",),
+    "conformance/verbs/remote_window.py": ("discard/completion", "key/no-rkey", "misuse/bind"),
     "conformance/verbs/windows.py": ("misuse/bind",),
     "conformance/checks/windows.py": ("misuse/bind",),
 }

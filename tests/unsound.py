@@ -63,7 +63,7 @@ class NothingRemote(Device):
 
 
 class FourAtOnce(Device):
-    """A receive into a null MR fails where four values meet: SRQ, 33 bytes, not at the list's start, the last address."""
+    """A receive into a null MR fails where four values meet: SRQ, 33 bytes, a second segment, the last address."""
 
     def write_null(self, transfer: Transfer, segment: Segment, payload: Payload) -> None:
         if transfer.srq is not None and transfer.length == 33 and segment.offset and segment.addr >> 63:
