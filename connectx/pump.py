@@ -8,6 +8,7 @@ written before its doorbell page.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from conformance.reference.engine import abi
 from conformance.reference.engine.memory import MemoryFault
@@ -107,23 +108,35 @@ class Pump:
                 watch.fresh = True
             active = list(dict.fromkeys([*active, *again]))
         for watch in active:
-            with self.memory.of(watch.program.pid):
-                watch.take_receives()
+            self._carry_out(watch, watch.take_receives)
         for watch, qp, producer in sends:
-            with self.memory.of(watch.program.pid):
-                watch.device.doorbell_send(qp, producer)
+            self._carry_out(watch, partial(watch.device.doorbell_send, qp, producer))
         for watch in self.watches.values():
             watch.send_events()
         return True
 
+    def _carry_out(self, watch: Watch, work: Callable[[], None]) -> None:
+        """Do something in the memory of a program, which may die meanwhile: that memory is gone with it."""
+        if watch.program not in self.watches:
+            return
+        try:
+            with self.memory.of(watch.program.pid):
+                work()
+        except MemoryFault:
+            watch.fresh |= self._has_changed(watch)
+            if watch.program in self.watches:
+                raise
+
+    def _has_changed(self, watch: Watch) -> bool:
+        """Did records change? Not those of a program that is gone, which is watched no more."""
+        try:
+            return watch.pages.changed()
+        except MemoryFault:
+            self.remove(watch.program)
+            self._gone(watch.program)
+            return False
+
     def _look(self) -> list[Watch]:
         """The programs whose records changed."""
-        active = []
-        for watch in list(self.watches.values()):
-            try:
-                if watch.pages.changed() or watch.fresh:
-                    active.append(watch)
-            except MemoryFault:
-                self.remove(watch.program)
-                self._gone(watch.program)
-        return active
+        looked = [watch for watch in list(self.watches.values()) if self._has_changed(watch) or watch.fresh]
+        return [watch for watch in looked if watch.program in self.watches]

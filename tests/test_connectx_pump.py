@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,3 +57,28 @@ def test_what_is_posted_while_the_device_takes_something_else_is_carried_out() -
     while pump.run():
         pass
     assert device.carried_out == [1, 2]
+
+
+def test_a_program_that_dies_while_it_is_served_is_gone_and_nothing_has_failed() -> None:
+    page = ctypes.create_string_buffer(2 * PAGE)
+    record = -(-ctypes.addressof(page) // PAGE) * PAGE
+    ctypes.memmove(record + 4, (1).to_bytes(4, "big"), 4)
+    child = os.fork()
+    if not child:
+        signal.pause()
+    program: Any = _Object(pid=child)
+    qp = _Object(state=abi.QPS_RTS)
+    device: Any = _Device(program, qp, SendQueue(0, 64, 0, record, False, False))
+    gone: list[Any] = []
+    pump = Pump(ProgramMemory(), gone.append)
+
+    def doorbell_send(qp: Any, producer: int) -> None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pump.memory.read(record, 4)
+
+    device.doorbell_send = doorbell_send
+    pump.add(device, program)
+    assert pump.run()
+    assert gone == [program]
+    assert not pump.run()
