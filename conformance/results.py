@@ -38,6 +38,8 @@ class Result:
     """what the kernel logged while the check ran"""
     lacks: str = ""
     """what the device lacks, if that is why the check was skipped and the thing has a short name, such as XRC"""
+    rate: int = 0
+    """work requests a second under stress; 0 for checks that measure none"""
     waived: str = ""
     """what a waiver covers, FAIL or BROKEN; empty if none does"""
 

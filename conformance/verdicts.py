@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from conformance.load import Load
 from conformance.outcome import Aspect
 from conformance.scenarios import Scenario
 from conformance.sequences import Sequence
@@ -39,7 +40,7 @@ class Failure(AssertionError):
 
     `scenario` is the work request or the sequence that was run, if it was one; `shown_by_scenario`: alone it shows the
     failure again. `aspects`: what it shows something about. `clause`: the one that is broken, where it is not that of
-    the check.
+    the check. `load`: the stress that shows it.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Failure(AssertionError):
         self.shown_by_scenario = shown_by_scenario
         self.aspects = aspects
         self.clause: str | None = None
+        self.load: Load | None = None
 
 
 class BrokenError(Exception):

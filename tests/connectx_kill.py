@@ -14,6 +14,7 @@ from pathlib import Path
 from conformance.reference.faults import FAULTS
 
 from . import hca
+from .kill_matrix import NEED_STRESS
 
 PROVIDERS = """
 providers:
@@ -23,12 +24,12 @@ providers:
 
 def about_data() -> list[str]:
     """Names of the faults that are about what is read from a null MR and what becomes of data written to it; without
-    those by which the process ends that is the device.
+    those by which the process ends that is the device, and those that only a stress shows.
     """
     return sorted(
         name
         for name, fault in FAULTS.items()
-        if fault.clause.partition("/")[0] in ("read", "discard") and not fault.ends_process
+        if fault.clause.partition("/")[0] in ("read", "discard") and not fault.ends_process and name not in NEED_STRESS
     )
 
 

@@ -9,6 +9,7 @@ from conformance.reference.engine.memory import Payload, Piece
 from conformance.reference.engine.objects import PD, Context, Segment, Transfer
 from conformance.reference.faults.discard import LeaksToAddress
 from conformance.reference.faults.history import Resets
+from conformance.reference.faults.stress import Loaded
 
 
 class FirstDies(Device):
@@ -45,3 +46,12 @@ class DiesAndLeaks(LeaksToAddress):
         if segment.addr >> 63:
             signal.raise_signal(signal.SIGSEGV)
         super().write_null(transfer, segment, payload)
+
+
+class DiesUnderLoad(Loaded):
+    """While many queue pairs are at work, reading from a null MR is a segmentation fault."""
+
+    def read_null(self, transfer: Transfer, segment: Segment) -> Piece:
+        if self.is_loaded(transfer.pd.context):
+            signal.raise_signal(signal.SIGSEGV)
+        return super().read_null(transfer, segment)

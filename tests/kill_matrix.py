@@ -248,7 +248,20 @@ SEQUENCES: dict[str, tuple[str, ...]] = {
     "test_no_sequence_can_be_found_after_which_the_pd_is_held": ("holds-pd-after-an-error",),
 }
 """The same for the checks that try sequences of steps, whose faults no other check sees."""
+STRESS: dict[str, tuple[str, ...]] = {
+    "test_many_queue_pairs_use_many_under_stress": (
+        "reads-garbage-under-load",
+        "alloc-fails-under-load",
+        "dereg-busy-under-load",
+        "deep-receive-leak",
+        "deep-reads-garbage",
+        "completion-lost-in-a-deep-queue",
+        "freed-beside-waiting-receives",
+    ),
+}
+"""The same for the check that needs --stress, whose faults no other check sees."""
 NEED_A_HISTORY = frozenset(name for faults in SEQUENCES.values() for name in faults)
+NEED_STRESS = frozenset(name for faults in STRESS.values() for name in faults)
 ENOUGH_SEQUENCES = 300
 """With --search-seed=1, to find each of these."""
 ONLY_A_KERNEL = "test_a_process_that_dies_with_them_leaves_nothing"
@@ -304,6 +317,8 @@ def run_fault(name: str, selection: Selection) -> SuiteRun:
         if name in NEED_A_HISTORY:
             selection = replace(selection, sequences=ENOUGH_SEQUENCES)
         options += [*(f"--whole={which}" for which in (fault.clause, *noticing)), *_selected(selection)]
+    if name in NEED_STRESS:
+        options.append("--stress=1")
     if fault.clause == SLOW:  # it is a SHOULD clause, which fails in no other run
         options.append("--conformance-strict")
     return run_suite(*OPTIONS, *options)
@@ -332,11 +347,13 @@ def fault_problems(name: str, run: SuiteRun) -> Iterator[str]:
     fault = FAULTS[name]
     if fault.clause not in run.clauses("FAIL"):
         yield f"{name} survives: no check of {fault.clause} fails\n{run.output}"
-    wanted = {check for check, faults in (CHECKS | SEQUENCES).items() if name in faults}
+    wanted = {check for check, faults in (CHECKS | SEQUENCES | STRESS).items() if name in faults}
     for check in sorted(wanted - failing_checks(run)):
         yield f"{name} is not noticed by {check}"
     if name in NEED_A_HISTORY and (others := sorted(failing_checks(run) - SEQUENCES.keys())):
         yield f"{name} is seen without any history, by {', '.join(others)}"
+    if name in NEED_STRESS and (others := sorted(failing_checks(run) - STRESS.keys())):
+        yield f"{name} is seen without any stress, by {', '.join(others)}"
     declared = {fault.clause, *fault.touches}
     if undeclared := [case for case in run.cases if case.verdict == "FAIL" and case.clause not in declared]:
         yield (
@@ -396,6 +413,7 @@ def document() -> str:
 
     No line depends on more than one fault, check or variant, so that changes of different ones do not meet in a merge.
     """
+    proofs = CHECKS | SEARCHES | SEQUENCES | STRESS
     return (
         "# Kill matrix\n\n"
         "The suite is run against wrong devices (`conformance/reference/faults`) and against other conforming ones "
@@ -406,7 +424,7 @@ def document() -> str:
         "either: it *touches* that, whose checks may fail too. No other check fails.\n\n"
         + "".join(_section(BY_ID[clause]) for clause in JUDGED)
         + "## What each check is proven by\n\n"
-        + "".join(f"- `{check}`: {', '.join(faults)}\n" for check, faults in (CHECKS | SEARCHES | SEQUENCES).items())
+        + "".join(f"- `{check}`: {', '.join(faults)}\n" for check, faults in proofs.items())
         + f"- `{ONLY_A_KERNEL}`: only a kernel that keeps the MRs of a dead process\n"
         + "\n## Conforming variants\n\n"
         + "".join(f"- `{name}`: {_words(variant)}\n" for name, variant in VARIANTS.items())

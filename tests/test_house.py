@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "conformance"
 
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"scenarios", "sequences", "clauses", "device", "versions", "native", "elf", "__init__"}),
+    frozenset({"scenarios", "sequences", "load", "clauses", "device", "versions", "native", "elf", "__init__"}),
     frozenset({"config", "crash", "kernel", "model"}),
     frozenset({"outcome"}),
     frozenset({"verdicts"}),
@@ -20,7 +20,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"matrix", "traffic"}),
     frozenset({"verbs"}),
     frozenset({"judging", "report"}),
-    frozenset({"search", "sequence_search"}),
+    frozenset({"search", "sequence_search", "stress"}),
     frozenset({"session", "checks"}),
     frozenset({"__main__"}),
 )

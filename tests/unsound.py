@@ -11,6 +11,7 @@ from conformance.reference.engine.device import Device
 from conformance.reference.engine.errors import Nak
 from conformance.reference.engine.memory import Payload, Piece, as_bytes
 from conformance.reference.engine.objects import MR, QP, SGE, Segment, SendWR, Transfer
+from conformance.reference.faults.stress import Loaded
 
 
 def _garbled(piece: Piece) -> bytes:
@@ -69,3 +70,12 @@ class FourAtOnce(Device):
         if transfer.srq is not None and transfer.length == 33 and segment.offset and segment.addr >> 63:
             raise Nak(abi.WC_REM_OP_ERR, "four at once")
         super().write_null(transfer, segment, payload)
+
+
+class GarbledUnderLoad(Loaded, Garbled):
+    """The same, but only while many queue pairs are at work."""
+
+    def read_ordinary(self, transfer: Transfer, mr: MR, segment: Segment) -> Piece:
+        if self.is_loaded(transfer.pd.context):
+            return super().read_ordinary(transfer, mr, segment)
+        return Device.read_ordinary(self, transfer, mr, segment)

@@ -16,6 +16,7 @@ from conformance.checks.whole import check_whole
 from conformance.checks.working import check_at_once, require_working
 from conformance.judging import Bench
 from conformance.scenarios import Operation, Scenario, Side, null
+from conformance.stress import Stress
 from conformance.verbs import failing_alloc
 from conformance.verbs.closing import close
 from conformance.verbs.memory import LOCAL_AND_REMOTE
@@ -278,3 +279,9 @@ def test_no_sequence_can_be_found_in_which_queue_pairs_disturb_each_other(try_se
 @pytest.mark.clause("allocate/coexist")
 def test_no_sequence_can_be_found_after_which_there_is_no_more(try_sequences: Callable[[], None]) -> None:
     try_sequences()
+
+
+@pytest.mark.clause("allocate/many-queue-pairs")
+def test_many_queue_pairs_use_many_under_stress(bench: Bench, stress: Stress) -> None:
+    """What fails names the clause that is broken, which may be another."""
+    stress.run(bench)

@@ -239,7 +239,14 @@ def _header(scenario: Scenario, where: Where, clause: str, finding: str) -> Iter
 
 
 def header(
-    subject: str, procedure: str, last: str, file: str, where: Where, clause: str, finding: str
+    subject: str,
+    procedure: str,
+    last: str,
+    file: str,
+    where: Where,
+    clause: str,
+    finding: str,
+    libraries: str = "-libverbs",
 ) -> Iterator[str]:
     """The lines of a program's first comment."""
     paragraphs = [subject]
@@ -254,7 +261,7 @@ def header(
     if where.environment:
         paragraphs.append(f"It sets {_settings(where)}, except what is set already.")
     paragraphs.append(
-        f"cc -Wall -o reproducer '{file}' -libverbs\n./reproducer [device [port [gid-index [pkey-index]]]]\n"
+        f"cc -Wall -o reproducer '{file}' {libraries}\n./reproducer [device [port [gid-index [pkey-index]]]]\n"
         "Exit status: 0 conforming, 1 not conforming, 2 could not try. A provider that crashes or hangs ends it by a"
         " signal."
     )

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The C program that drives many queue pairs from several threads, made of the parts of conformance.report.reproducer."""
+"""The C program that drives many queue pairs from several threads, of the parts that reproducers are made of."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.clauses import BY_ID
+from conformance.inventory import Target
+from conformance.load import Load
+from conformance.report import reproducer
 from conformance.report.file_names import part
 from conformance.report.reproducer import TEMPLATES, Where, c_string, header
 from conformance.scenarios import LinkKind, Poll, Post, Queue, Transport
@@ -16,43 +18,16 @@ from conformance.scenarios import LinkKind, Poll, Post, Queue, Transport
 SECONDS = 10.0
 """How long a program runs that is not told."""
 _PROCEDURE = (
-    "A null MR (ibv_alloc_null_mr(3)) reads as zeros and discards what is written to it. The program drives many pairs "
-    "of queue pairs from several threads, with many requests in flight whose lists have null and ordinary segments, "
-    "while other null MRs are allocated and freed; it looks at all memory and all completions, on ordinary memory "
-    "first (the control, for a short time)."
+    "A null MR (ibv_alloc_null_mr(3)) reads as zeros and discards what is written to it. The program drives pairs of "
+    "queue pairs from its threads, with many requests in flight whose lists have null and ordinary segments, while "
+    "other null MRs are allocated and freed; it looks at all memory and all completions, on ordinary memory first (the "
+    "control, for a short time)."
 )
-
-
-@dataclass(frozen=True)
-class Load:
-    """What a program does unless it is told otherwise.
-
-    `requests`: work requests of all pairs, after which no more are posted (None: as many as there is time for).
-    `first`: the number of the first pair, which decides what that posts. `still`: no null MR comes or goes meanwhile.
-    """
-
-    seed: int
-    threads: int
-    pairs: int
-    first: int = 0
-    still: bool = False
-    requests: int | None = None
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The options of the program that say so."""
-        return tuple(self._arguments())
-
-    def _arguments(self) -> Iterator[str]:
-        yield f"--seed={self.seed}"
-        yield f"--threads={self.threads}"
-        yield f"--pairs={self.pairs}"
-        if self.first:
-            yield f"--from={self.first}"
-        if self.still:
-            yield "--still"
-        if self.requests is not None:
-            yield f"--requests={self.requests}"
+_OPTIONS = (
+    "Options, which come first: --seconds N, --requests N (of all pairs, after which no more are posted), --seed N, "
+    "--threads N, --pairs N, --from N (the first pair), --still (no null MR comes or goes meanwhile), --ordinary "
+    "(memory in place of null MRs). With one thread everything is done in a fixed order."
+)
 
 
 @dataclass(frozen=True)
@@ -66,47 +41,15 @@ class _Kind:
     extended: str
 
 
-def render(kinds: Sequence[LinkKind], load: Load, where: Where, clause: str = "", finding: str = "") -> str:
-    """The text of a C program that exits with 0 (conforming), 1 (not) or 2 (could not try).
-
-    `kinds` are those of its queue pairs, which take turns with them; `clause` and `finding` say in its first comment
-    what it shows. Raises ValueError for an unknown clause or no kind.
-    """
-    if clause and clause not in BY_ID:
-        raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
-    if not kinds:
-        raise ValueError("no kind of queue pair to drive")
-    subject = f"{load.pairs} pairs of queue pairs and {load.threads} threads, seed {load.seed}."
-    again = f"It shows it with: {' '.join((*load.arguments, f'--seconds={SECONDS:g}'))}" if finding else "Options: "
-    options = (
-        "--seconds N, --requests N (of all pairs, after which no more are posted), --seed N, --threads N, --pairs N, "
-        "--from N (the first pair), --still (no null MR comes or goes meanwhile), --ordinary (memory in place of null "
-        "MRs). With one thread everything is done in a fixed order."
-    )
-    last = f"{again}\n{options}" if finding else again + options
-    return TEMPLATES.get_template("stress.c.j2").render(
-        header=list(header(subject, _PROCEDURE, last, file_name(load, where), where, clause, finding)),
-        kinds=[_kind(kind) for kind in kinds],
-        seed=load.seed,
-        threads=load.threads,
-        pairs=load.pairs,
-        first=load.first,
-        still=load.still,
-        seconds=SECONDS,
-        device=c_string(where.device),
-        port=where.port,
-        gid_index=where.gid_index or 0,
-        timeout=float(where.timeout),
-        environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
-    )
+def write_for(folder: Path, target: Target, load: Load, clause: str, finding: str) -> Path:
+    """`write` for a target."""
+    return write(folder, load, reproducer.where(target), clause, finding)
 
 
-def write(
-    folder: Path, kinds: Sequence[LinkKind], load: Load, where: Where, clause: str = "", finding: str = ""
-) -> Path:
+def write(folder: Path, load: Load, where: Where, clause: str = "", finding: str = "") -> Path:
     """Write the program to a file of the folder, made if need be. Returns its path. Raises OSError, and ValueError as
     `render` does."""
-    text = render(kinds, load, where, clause, finding)
+    text = render(load, where, clause, finding)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file_name(load, where)
     path.write_text(text, encoding="utf-8")
@@ -119,9 +62,40 @@ def file_name(load: Load, where: Where) -> str:
     return "-".join(part(text) for text in names if text) + ".c"
 
 
+def render(load: Load, where: Where, clause: str = "", finding: str = "") -> str:
+    """The text of a C program that exits with 0 (conforming), 1 (not) or 2 (could not try).
+
+    The last line that it prints is JSON: how many requests of which opcode ended as they must, how many a second, and
+    the clause that is broken, if one is. `clause` and `finding` say in its first comment what it shows.
+    Raises ValueError for an unknown clause or no kind.
+    """
+    if clause and clause not in BY_ID:
+        raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
+    if not load.kinds:
+        raise ValueError("no kind of queue pair to drive")
+    subject = f"Pairs of queue pairs: {load.pairs}, threads: {load.threads}, seed {load.seed}."
+    name = file_name(load, where)
+    about = (subject, _PROCEDURE, _OPTIONS, name, where, clause, finding)
+    return TEMPLATES.get_template("stress.c.j2").render(
+        header=list(header(*about, libraries="-libverbs -pthread")),
+        kinds=[_kind(kind) for kind in load.kinds],
+        seed=load.seed,
+        threads=load.threads,
+        pairs=load.pairs,
+        first=load.first,
+        still=load.still,
+        requests=load.requests,
+        seconds=SECONDS,
+        device=c_string(where.device),
+        where=where,
+        timeout=float(where.timeout),
+        environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
+    )
+
+
 def longest(seconds: float, timeout: float) -> int:
     """Seconds after which a program that was told to run for `seconds` ends itself: it hangs."""
-    return math.ceil(seconds + 20 * timeout + 60)
+    return math.ceil(seconds + 10 * timeout + 30)
 
 
 def _kind(kind: LinkKind) -> _Kind:

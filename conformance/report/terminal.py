@@ -65,6 +65,13 @@ def observations(results: Sequence[Result]) -> Iterator[str]:
             yield f"{result.target}: {result.clause}: {result.text}"
 
 
+def rates(results: Sequence[Result]) -> Iterator[str]:
+    """What was measured under stress."""
+    for result in results:
+        if result.rate:
+            yield f"{result.target}: stress: {result.text}"
+
+
 def waivers(reviewed: Review) -> Iterator[str]:
     """One line for each waiver that did something, has nothing to do here, or should be mended."""
     yield from (f"waiver {line}" for line in reviewed.used)

@@ -26,6 +26,7 @@ from conformance.session.properties import (
     LACKS,
     NOT_MET,
     OBSERVED,
+    RATE,
     REPRODUCER,
     SCENARIO,
     TARGET,
@@ -108,6 +109,8 @@ def pytest_runtest_makereport(
             report.user_properties.append((SCENARIO, str(error.scenario)))  # that of a search, for instance
         if isinstance(error, Failure) and error.shown_by_scenario:
             leave_reproducer(report, item.config, error.scenario, str(error))
+    if isinstance(error, Failure) and error.load is not None:
+        leave_reproducer(report, item.config, error.load, str(error))
     verdict = _verdict(report, clause, error)
     if verdict is not None:
         _end(report, verdict, _text(report))
@@ -180,6 +183,7 @@ def _end(report: pytest.TestReport, verdict: Verdict, text: str) -> None:
             reproducer=properties.get(REPRODUCER, ""),
             kernel_log=properties.get(KERNEL_LOG, ""),
             lacks=properties.get(LACKS, ""),
+            rate=int(properties.get(RATE, 0)),
         ),
     )
 

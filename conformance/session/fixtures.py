@@ -12,7 +12,7 @@ from conformance.inventory import AnyTarget, BrokenTarget
 from conformance.locks import DeviceLock
 from conformance.scenarios import Scenario
 from conformance.session.giving_up import given_up_of
-from conformance.session.properties import NOT_MET, OBSERVED, clause_of
+from conformance.session.properties import NOT_MET, OBSERVED, RATE, clause_of
 from conformance.session.run import machine_of, providers_of
 from conformance.session.waivers import waivers_of
 from conformance.verdicts import BrokenError, Failure, LackingError
@@ -164,6 +164,19 @@ def try_sequences(
                 raise each.failure.with_traceback(None)
 
     return judge
+
+
+@pytest.fixture
+def stress(request: pytest.FixtureRequest) -> Any:
+    """How to put the target under stress; the rate that was measured goes to the reports."""
+    from conformance.stress import Stress
+
+    option, properties = request.config.option, request.node.user_properties
+
+    def note(words: str, rate: int) -> None:
+        properties.extend([(OBSERVED, words), (RATE, rate)])
+
+    return Stress(option.stress, option.search_seed, note)
 
 
 @pytest.fixture

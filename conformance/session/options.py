@@ -74,7 +74,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="ID",
         help="run only this sequence of steps (repeatable)",
     )
-    group.addoption("--search-seed", type=int, metavar="SEED", help="repeat the search of this seed")
+    group.addoption(
+        "--stress",
+        type=_number(1),
+        metavar="SECONDS",
+        help="also drive many queue pairs from several threads in C for so long, while null MRs come and go (off)",
+    )
+    group.addoption("--search-seed", type=int, metavar="SEED", help="repeat the search, and the stress, of this seed")
     group.addoption(
         "--reports", type=Path, metavar="DIR", help="write results.json, junit.xml and report.html into this folder"
     )
@@ -126,6 +132,8 @@ def _sequence(text: str) -> Sequence:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.stress and config.option.control:
+        raise pytest.UsageError("--stress drives null MRs, and with --control there are none: leave one of them out")
     if config.option.search_seed is None:  # the workers of xdist get the controller's options
         config.option.search_seed = _search_seed(config)
 

@@ -21,6 +21,7 @@ OBSERVED = "observed"
 NOT_MET = "should"
 """a SHOULD clause that is not met, where that does not fail the run"""
 LACKS = "lacks"
+RATE = "rate"
 REPRODUCER, KERNEL_LOG = "reproducer", "kernel_log"
 _RESULT = "result_of_check"
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A C program is left for each failure that a work request, or a sequence of steps, shows by itself."""
+"""A C program is left for each failure that a work request, a sequence of steps or a stress shows by itself."""
 
 from __future__ import annotations
 
 import pytest
 
+from conformance.load import Load
 from conformance.scenarios import Scenario
 from conformance.sequences import Sequence
 from conformance.session.properties import CLAUSE, REPRODUCER, TARGET, properties_of
@@ -12,18 +13,21 @@ from conformance.session.run import inventory_of
 
 
 def leave_reproducer(
-    report: pytest.TestReport, config: pytest.Config, traffic: Scenario | Sequence, finding: str
+    report: pytest.TestReport, config: pytest.Config, traffic: Scenario | Sequence | Load, finding: str
 ) -> None:
     """Write a C program that shows what a check found, if this run has reports, and say on the check's where."""
     if not config.option.reports:
         return
-    from conformance.report import reproducer, sequence_program  # few runs need them, and they take long to import
+    # Few runs need them, and they take long to import.
+    from conformance.report import reproducer, sequence_program, stress_program
 
     properties = properties_of(report)
     target = next(target for target in inventory_of(config).usable if target.id == properties[TARGET])
     try:
         folder = config.option.reports / "reproducers"
-        if isinstance(traffic, Sequence):
+        if isinstance(traffic, Load):
+            path = stress_program.write_for(folder, target, traffic, properties[CLAUSE], finding)
+        elif isinstance(traffic, Sequence):
             path = sequence_program.write_for(folder, target, traffic, properties[CLAUSE], finding)
         else:
             path = reproducer.write_for(folder, target, traffic, properties[CLAUSE], finding)

@@ -124,7 +124,7 @@ def _danger(item: pytest.Item) -> int:
     sweep = item.callspec.params.get("sweep")  # type: ignore[attr-defined]
     if isinstance(sweep, tables.Sweep):
         return int(sweep.is_dangerous)
-    return 2 if {"search", "try_sequences"} & set(item.fixturenames) else 0  # type: ignore[attr-defined]
+    return 2 if {"search", "try_sequences", "stress"} & set(item.fixturenames) else 0  # type: ignore[attr-defined]
 
 
 def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
@@ -138,6 +138,8 @@ def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
     if config.option.control and control is None:
         return False
     if not config.option.control and control is not None and control.kwargs.get("only"):
+        return False
+    if "stress" in item.fixturenames and not config.option.stress:  # type: ignore[attr-defined]
         return False
     named = {"scenarios": config.option.scenario, "sequences": config.option.sequence}
     if not any(named.values()):

@@ -55,6 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         *_notes(config),
         *terminal.skip_reasons(recorder.results),
         *terminal.observations(recorder.results),
+        *terminal.rates(recorder.results),
         *terminal.waivers(review_of(config)),
     ):
         terminalreporter.line(line)

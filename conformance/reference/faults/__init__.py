@@ -5,7 +5,21 @@ A fault is a class that is put in front of the engine's Device, in the module of
 `FAULTS` is that of the class with hyphens.
 """
 
-from . import allocate, discard, free, history, invalidate, key, misuse, ordinary, places, process, read, traffic
+from . import (
+    allocate,
+    discard,
+    free,
+    history,
+    invalidate,
+    key,
+    misuse,
+    ordinary,
+    places,
+    process,
+    read,
+    stress,
+    traffic,
+)
 from .base import Fault, name_of
 
 __all__ = ["FAULTS", "Fault", "name_of"]
@@ -18,6 +32,20 @@ def _of(module: object) -> dict[str, type[Fault]]:
 
 FAULTS: dict[str, type[Fault]] = {
     name: fault
-    for module in (allocate, read, discard, traffic, places, invalidate, ordinary, key, misuse, free, history, process)
+    for module in (
+        allocate,
+        read,
+        discard,
+        traffic,
+        places,
+        invalidate,
+        ordinary,
+        key,
+        misuse,
+        free,
+        history,
+        stress,
+        process,
+    )
     for name, fault in _of(module).items()
 }
