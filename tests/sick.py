@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import resource
+from collections.abc import Callable
 from typing import Any
 
 from conformance.reference.engine import abi
@@ -143,3 +144,16 @@ class LosesNullSends(Device):
         while qp.sq and any(sge.lkey in self.lkeys and self.lkeys[sge.lkey].null for sge in qp.sq[0].sges):
             qp.sq.popleft()
         super().run(qp)
+
+
+class Lossy(Device):
+    """Loses one of some hundred messages of UC and UD, which is right: nobody promised that they arrive."""
+
+    delivered = 0
+    every = 700
+
+    def deliver(self, qp: QP, wr: SendWR, respond: Callable[[QP], Any]) -> Any:
+        self.delivered += not qp.reliable
+        if not qp.reliable and self.delivered % self.every == 0:
+            return None
+        return super().deliver(qp, wr, respond)

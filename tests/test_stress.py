@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -121,6 +122,12 @@ def test_where_ordinary_memory_fails_under_the_same_load_the_rig_is_broken() -> 
     case = the_case(stress("--reference-fault=tests.unsound:GarbledUnderLoad"))
     assert case.verdict == "BROKEN"
     assert "=> could not try: on ordinary memory, requests do not end as they must" in case.text
+
+
+def test_what_unreliable_transports_lose_is_not_judged() -> None:
+    run = stress("--reference-fault=tests.sick:Lossy", "--stress=3")
+    assert the_case(run).verdict == "PASS", run.output
+    assert re.search(r"work requests \(\d+ not judged, as UD or UC lost some\)", run.output)
 
 
 @pytest.mark.parametrize("processes", ["-n0", "-n1"])
