@@ -12,6 +12,7 @@ from conformance.report.document import load
 from conformance.verdicts import Verdict
 from tests.suite import ROOT, run_suite
 
+KEY = ("conformance/checks/test_key.py",)
 ALLOCATE = ("conformance/checks/test_allocate.py",)
 READ = ("conformance/checks/test_read.py",)
 
@@ -166,6 +167,13 @@ def test_each_device_has_a_worker_of_its_own() -> None:
     assert sorted(workers) == ["ref0", "ref1"]
     assert all(len(of) == 1 for of in workers.values())
     assert workers["ref0"] != workers["ref1"]
+    assert run.status == 0
+
+
+def test_one_device_has_one_worker_however_many_cores_there_are() -> None:
+    """With the suite named as tox.ini names it."""
+    run = run_suite("-p", "conformance.session", "--reference", "-n", "auto", checks=KEY)
+    assert "created: 1/1 worker" in run.output
     assert run.status == 0
 
 

@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Controller(config))
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(optionalhook=True, tryfirst=True)  # xdist's own comes first where -p names the suite
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker per device and not per core: checks of one device do not run beside each other."""
     if not runs_checks(config):
