@@ -16,6 +16,8 @@ from conformance.verbs import shim
 
 SMALLEST_LEAK = 16
 """Bytes: malloc hands out no less."""
+SETTLING = 5
+"""Rounds that do not count: in the first ones, memory is freed that the work has nothing to do with."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +36,19 @@ def held(device: str) -> Held:
 def held_back(device: str, work: Callable[[], None], times: int, rounds: int) -> list[str]:
     """What `work`, which does a thing `times` times, holds back each time that it is called, in words.
 
-    The median of several rounds counts, as other parts of the process allocate and free too.
+    The median of `rounds` counts, as other parts of the process allocate and free too.
     """
     growth = []
     gc.collect()  # garbage of other work, freed in between, would hide a leak
     gc.freeze()  # what remains need not be looked through in each round: reports of thousands of checks, say
-    for _ in range(rounds):
+    for _ in range(SETTLING + rounds):
         gc.collect()
         before = held(device)
         work()
         gc.collect()
         after = held(device)
         growth.append((after.heap - before.heap, after.fds - before.fds, (after.kernel or 0) - (before.kernel or 0)))
-    heap, fds, kernel = map(median_low, zip(*growth))
+    heap, fds, kernel = map(median_low, zip(*growth[SETTLING:]))
     words = []
     if heap >= times * SMALLEST_LEAK:
         words.append(f"{heap} bytes of C heap ({heap / times:.0f} each)")
