@@ -34,8 +34,12 @@ def require_libmlx5() -> None:
 
 
 def require(program: str, package: str) -> None:
-    if shutil.which(program) is None:
+    path = shutil.which(program)
+    if path is None:
         pytest.skip(f"{program} is not installed (Debian: {package})")
+    told = subprocess.run([path, "--help"], capture_output=True, text=True, check=False).stderr
+    if "not found (required by" in told:
+        pytest.skip(f"{program} does not fit the libraries in LD_LIBRARY_PATH: {told.strip()}")
 
 
 def run(
@@ -47,7 +51,8 @@ def run(
     before: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """A command on simulated HCAs, in a process that calls `before` first."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
+    modules = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "PYTHONPATH": modules, **(environment or {})}
     launcher = [sys.executable, "-m", "connectx", *options, "--", *command]
     return subprocess.run(
         launcher,

@@ -262,8 +262,8 @@ STRESS: dict[str, tuple[str, ...]] = {
 """The same for the check that needs --stress, whose faults no other check sees."""
 NEED_A_HISTORY = frozenset(name for faults in SEQUENCES.values() for name in faults)
 NEED_STRESS = frozenset(name for faults in STRESS.values() for name in faults)
-ENOUGH_SEQUENCES = 300
-"""With --search-seed=1, to find each of these."""
+ENOUGH_SEQUENCES = 1500
+"""With --search-seed=1, to find each of these, whatever Hypothesis there is."""
 ONLY_A_KERNEL = "test_a_process_that_dies_with_them_leaves_nothing"
 """The check that no fault can fail: the reference device has no kernel that could keep a dead process's MRs."""
 FATAL_SCENARIOS = (

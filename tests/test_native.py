@@ -11,7 +11,7 @@ import pytest
 from conformance import native
 
 ROOT = Path(__file__).parent.parent
-TWICE = "int twice(int number) { return 2 * number; }"
+TWICE = "static int twice(int number) { return 2 * number; }"
 
 
 @pytest.fixture(autouse=True)

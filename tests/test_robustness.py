@@ -217,7 +217,7 @@ def test_a_run_that_is_to_end_while_it_writes_its_reports_writes_them(
         "def pytest_terminal_summary():\n"
         f"    signal.raise_signal(signal.{ended_by})\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     run = run_suite("--reference", workers, "-p", "ending", f"--reports={tmp_path}/reports", checks=KEY)
     assert run.status == 0, run.output
     assert "Traceback" not in run.output
@@ -250,7 +250,7 @@ def test_the_interpreter_ends_well_whatever_a_plugin_keeps_of_a_failure(
     (tmp_path / "keeping.py").write_text(
         "kept = []\ndef pytest_runtest_makereport(item, call):\n    kept.append((item, call.excinfo))\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     lab = providers(tmp_path, "{driver: reference, null_mr: required}")
     run = run_suite("-p", "keeping", "--reference", "--reference-variant=no-null-mr", lab, "-k", "mr_comes_back")
     assert run.counts() == {"FAIL": 1}

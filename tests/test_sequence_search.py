@@ -7,7 +7,7 @@ from pathlib import Path
 from conformance.sequences import Sequence, Verb
 from tests.suite import SuiteRun, run_suite
 
-FAULT = "--reference-fault=second-use-of-an-lkey-leaks"
+FAULT = "--reference-fault=dereg-spoils-waiting-receives"
 RC = "rq-post_send-poll_cq"
 INTO = f"recv:q0:n0:rc-send-m64-n64-{RC},send:q0,wait:q0"
 DEADLY = f"alloc:n0:p0,connect:q0:p0:rc-{RC},{INTO},reset:q0,{INTO}"
@@ -19,7 +19,7 @@ def id_of(run: SuiteRun) -> str:
 
 
 def test_the_same_seed_finds_the_same_and_its_id_shows_it_again() -> None:
-    options = ("--reference", FAULT, "--sequences=300", "--search-seed=1", "-k", "no_sequence")
+    options = ("--reference", FAULT, "--sequences=600", "--search-seed=1", "-k", "no_sequence")
     first, second = run_suite(*options), run_suite(*options)
     assert first.clauses("FAIL") == {"free/leaves-others"}
     id = id_of(first)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The shim and a libibverbs that is not the system's, as an rdma-core built from source has it."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -59,5 +60,7 @@ def test_ordinary_registrations_go_to_the_library_that_the_modules_of_pyverbs_na
     linked = ("-Wl,--no-as-needed", "-x", "none", str(library), f"-Wl,--enable-new-dtags,-rpath,{tmp_path}")
     module = compiled(tmp_path, "module.so", MODULE, *linked)
     command = [sys.executable, "-c", PROGRAM, str(module), verb]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # LD_LIBRARY_PATH comes before what a module names.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == ["before", str(result), f"{library} after"], done.stderr
