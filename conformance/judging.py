@@ -52,7 +52,8 @@ def control_of(scenario: Scenario, able: Capabilities) -> Scenario:
     """
     edges = (*EDGES, able.mtu, able.mtu + 1)
     length = min(next((edge for edge in edges if scenario.length <= edge), edges[-1]), able.max_msg_sz)
-    return replace(plain(scenario.link, scenario.operation, length), ordinary=scenario.ordinary)
+    control = plain(scenario.link, scenario.operation, length)
+    return control if scenario.ordinary is control.ordinary else replace(control, ordinary=scenario.ordinary)
 
 
 CONTROL = Scenario(Transport.RC, Operation.SEND, (mem(64),), (mem(64),))

@@ -601,7 +601,11 @@ class _Arena:
         guard = self.regions.pop()
         start = place(guard.end) if place else guard.end
         region = Region(name, start, length)
-        self.regions += [replace(guard, length=start - guard.offset), region, Region("guard", region.end, GUARD_LENGTH)]
+        self.regions += [
+            Region("guard", guard.offset, start - guard.offset),
+            region,
+            Region("guard", region.end, GUARD_LENGTH),
+        ]
         return region
 
 

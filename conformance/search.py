@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,9 @@ MANNERS = tuple(product(Signal, Wait, (False, True)))
 
 Draw = Callable[[Capabilities, Sequence[LinkKind]], st.SearchStrategy[Scenario]]
 
+_drawn: dict[object, tuple[Scenario, ...]] = {}
+"""What searches have drawn in which nothing failed: other targets that can do the same are tried with the same."""
+
 
 def on_a_device(examples: int, *phases: Phase) -> settings:
     """How Hypothesis draws what a device is tried with: from the seed alone, for as long as the device takes."""
@@ -82,7 +86,7 @@ class Search:
         out; BrokenError if nothing is left, or if what did pass does not any more.
         """
         able = capabilities(bench.target)
-        kinds = [kind for kind in link_kinds(able) if bench.has_link(kind)]
+        kinds = tuple(kind for kind in link_kinds(able) if bench.has_link(kind))
         if not kinds:
             raise LackingError(f"{bench.target.device.name} has no queue pair that can be connected")
 
@@ -92,9 +96,6 @@ class Search:
         lacking: list[LackingError] = []
         deadly: list[DeadlyError] = []
 
-        @on_a_device(self.examples, Phase.generate, Phase.shrink)
-        @seed(self.seed)
-        @given(draw(able, kinds))
         def check(scenario: Scenario) -> None:
             if deadly or self.is_known(scenario) or scenario in broken or (len(broken) >= MOST_BROKEN and not passed):
                 return
@@ -113,10 +114,29 @@ class Search:
                 last.append(Failure(f"{failure}\nfound by --search-seed={self.seed}", failure.scenario))
                 raise last[-1] from None
 
+        drawn: list[Scenario] = []
+
+        @on_a_device(self.examples, Phase.generate, Phase.shrink)
+        @seed(self.seed)
+        @given(draw(able, kinds))
+        def search(scenario: Scenario) -> None:
+            drawn.append(scenario)
+            check(scenario)
+
+        key = draw, able, kinds, self.examples, self.seed
         try:
-            check()
+            for scenario in _drawn.get(key, ()):
+                check(scenario)
+            if key not in _drawn:
+                search()
+                _drawn[key] = tuple(drawn)
         except Flaky:
             raise Failure(f"{last[-1]}\nIt was seen once, and not when it was run again.", last[-1].scenario) from None
+        except Failure:
+            if _drawn.pop(key, None):  # what fails was drawn for another target, and is not yet the smallest
+                with suppress(BrokenError, LackingError):
+                    self.run(bench, draw, *aspects)
+            raise
         if deadly:
             raise self._simplest(bench, deadly[0], aspects)
         if broken:
@@ -204,6 +224,7 @@ def lengths(able: Capabilities) -> st.SearchStrategy[int]:
     return st.integers(0 if able.zero_length else 1, 80) | st.sampled_from(edges) | st.integers(1, LONGEST)
 
 
+@cache  # Hypothesis looks through each new strategy before it draws from it, which takes longer than that
 def lists(able: Capabilities, most: int, null_share: bool = True) -> st.SearchStrategy[tuple[Segment, ...]]:
     """Lists of up to `most` segments, null at any address or ordinary (only ordinary without `null_share`)."""
     ordinary = st.builds(mem, lengths(able))

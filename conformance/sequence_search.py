@@ -63,6 +63,9 @@ VERBS = (
 )
 """From which steps are drawn."""
 
+_drawn: dict[object, tuple[Sequence, ...]] = {}
+"""What was drawn where nothing failed: other targets that sequences are made of the same on are tried with the same."""
+
 
 def clause_of(sequence: Sequence, wrong: Wrong) -> str:
     """The clause that a sequence breaks of which no step can be left out."""
@@ -135,12 +138,17 @@ class SequenceSearch:
 
     def _first_that_fails(self, bench: Bench) -> Sequence | None:
         kit = Kit.of(bench)
+        key = *kit.scenarios.items(), kit.window_types, self.examples, self.seed
+        if key in _drawn:
+            return next((sequence for sequence in _drawn[key] if wrong_of(bench, sequence)), None)
+        every: list[Sequence] = []
         failed: list[Sequence] = []
 
         @on_a_device(self.examples, Phase.generate)
         @seed(self.seed)
         @given(drawn(kit))
         def check(sequence: Sequence) -> None:
+            every.append(sequence)
             if wrong_of(bench, sequence):
                 failed.append(sequence)
                 raise AssertionError
@@ -149,6 +157,7 @@ class SequenceSearch:
             check()
         except (AssertionError, Flaky):
             return failed[-1]
+        _drawn[key] = tuple(every)
         return None
 
 

@@ -63,7 +63,7 @@ def test_the_matrix_has_nothing_that_the_target_cannot_run(limits: dict[str, int
     made = target(**limits)
     able = capabilities(made)
     both_ways = 2  # which are there in any case, and skipped where lists have one segment
-    lacking = [str(run) for run in Cases(made).matrix if able.lacks(run)]
+    lacking = [str(run) for run in Cases(able).matrix if able.lacks(run)]
     assert len(lacking) == (both_ways if able.max_sge == 1 else 0), lacking
 
 

@@ -13,6 +13,7 @@ from conformance.scenarios import Scenario
 from tests.rig import target
 from tests.suite import run_suite
 
+FULL = capabilities(target())
 SMALL = {"max_sge": 2, "max_sge_rd": 1, "max_srq_sge": 1}
 PATH = "rq-post_send-poll_cq"
 DEADLY = "rc-write-m64-remote-rq-post_send-poll_cq"
@@ -32,22 +33,20 @@ def product_of(cases: Cases) -> list[Scenario]:
 
 
 def test_the_whole_product_is_run_on_demand_each_scenario_once() -> None:
-    here = target(**SMALL)
-    able = capabilities(here)
-    made = product_of(Cases(here, exhaustive=True))
+    able = capabilities(target(**SMALL))
+    made = product_of(Cases(able, exhaustive=True))
     every = {
         matrix.scenario(able, row)
         for row in matrix.exhaustive(matrix.parameters(able), partial(matrix.compatible, able))
     }
     assert len(made) == len(set(made))
     assert set(made) == set(filter(anything, every))
-    assert not product_of(Cases(here))
+    assert not product_of(Cases(able))
 
 
 def test_the_product_has_what_is_run_without_it() -> None:
-    here = target(**SMALL)
-    made = set(product_of(Cases(here, exhaustive=True)))
-    able = capabilities(here)
+    able = capabilities(target(**SMALL))
+    made = set(product_of(Cases(able, exhaustive=True)))
     assert set(filter(anything, matrix.matrix(able))) <= made
     for scenarios in matrix.depth(able).values():
         assert set(filter(anything, scenarios)) <= made
@@ -55,28 +54,28 @@ def test_the_product_has_what_is_run_without_it() -> None:
 
 
 def test_checks_of_single_scenarios_are_the_same_with_the_product() -> None:
-    assert Cases(target(), exhaustive=True).matrix == Cases(target()).matrix
+    assert Cases(FULL, exhaustive=True).matrix == Cases(FULL).matrix
 
 
 def test_a_glob_chooses_from_the_matrix() -> None:
-    chosen = Cases(target(), globs=("*-srq-*",)).matrix
-    assert chosen == tuple(each for each in Cases(target()).matrix if "-srq-" in str(each))
+    chosen = Cases(FULL, globs=("*-srq-*",)).matrix
+    assert chosen == tuple(each for each in Cases(FULL).matrix if "-srq-" in str(each))
     assert chosen
 
 
 def test_globs_and_ids_are_run_together_each_scenario_once() -> None:
     named = Scenario.parse(f"rc-send-n8-m8-{PATH}")
-    both = Cases(target(), named=(named,), globs=("ud-*-m1-*", "ud-*")).matrix
+    both = Cases(FULL, named=(named,), globs=("ud-*-m1-*", "ud-*")).matrix
     assert both[0] == named
-    assert both[1:] == Cases(target(), globs=("ud-*",)).matrix
+    assert both[1:] == Cases(FULL, globs=("ud-*",)).matrix
     assert len(both) == len(set(both))
 
 
 def test_with_the_product_a_glob_chooses_from_it() -> None:
-    chosen = product_of(Cases(target(), exhaustive=True, globs=("uc-send-*-srq-*",)))
+    chosen = product_of(Cases(FULL, exhaustive=True, globs=("uc-send-*-srq-*",)))
     assert chosen
     assert all(str(each).startswith("uc-send-") and "-srq-" in str(each) for each in chosen)
-    assert len(chosen) > len(Cases(target(), globs=("uc-send-*-srq-*",)).matrix)
+    assert len(chosen) > len(Cases(FULL, globs=("uc-send-*-srq-*",)).matrix)
 
 
 def test_a_failure_of_the_product_is_reported_by_its_id() -> None:

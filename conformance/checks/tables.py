@@ -12,8 +12,7 @@ from itertools import product
 import pytest
 
 from conformance import matrix, traffic
-from conformance.capabilities import Capabilities, capabilities
-from conformance.inventory import Target
+from conformance.capabilities import Capabilities
 from conformance.matrix import NullIn, Role
 from conformance.outcome import MEMORY, Aspect
 from conformance.scenarios import (
@@ -51,7 +50,7 @@ class Sweep:
     def __str__(self) -> str:
         return self.name
 
-    @property
+    @cached_property
     def is_dangerous(self) -> bool:
         """Does it name what is no memory?"""
         return any(names_no_memory(scenario) for batch in self.batches for scenario in batch.scenarios)
@@ -59,11 +58,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Cases:
-    """What a run asks for on one target: the pairwise matrix, the whole product beside it, or the scenarios that are
-    named by id or chosen by globs of ids.
+    """What a run asks for on targets that can do the same: the pairwise matrix, the whole product beside it, or the
+    scenarios that are named by id or chosen by globs of ids.
     """
 
-    target: Target
+    able: Capabilities
     exhaustive: bool = False
     named: tuple[Scenario, ...] = ()
     globs: tuple[str, ...] = ()
@@ -81,7 +80,7 @@ class Cases:
 
     @property
     def _pairwise(self) -> tuple[Scenario, ...]:
-        return tuple(dict.fromkeys((*matrix.matrix(capabilities(self.target)), *BOTH_WAYS)))
+        return tuple(dict.fromkeys((*matrix.matrix(self.able), *BOTH_WAYS)))
 
     def is_chosen(self, scenario: Scenario) -> bool:
         """By a glob."""
@@ -91,7 +90,7 @@ class Cases:
         """Traffic of each dimension and transport, and the depth of the matrix or its product for each role, as far as
         they have wanted scenarios; or the named ones.
         """
-        able = capabilities(self.target)
+        able = self.able
         every: dict[str, tuple[Batch, ...]] = {}
         if self.is_narrowed:
             every = {str(scenario): (Batch((scenario,)),) for scenario in self.matrix}
@@ -113,7 +112,7 @@ class Cases:
     @cached_property
     def product(self) -> dict[Role, tuple[Batch, ...]]:
         """All scenarios of each role, or those that globs choose."""
-        able = capabilities(self.target)
+        able = self.able
         made = {}
         for role in matrix.roles(able):
             scenarios: Iterable[Scenario] = matrix.complete(able, role)
@@ -240,7 +239,7 @@ BOTH_WAYS = (reading(Operation.SEND, [mem(8), null(64)]), rc(Operation.SEND, [me
 
 def kinds_of_work_request(cases: Cases) -> Iterator[Scenario]:
     """Each operation on each transport, queue and API, with null segments on each side that it has."""
-    able = capabilities(cases.target)
+    able = cases.able
     row: matrix.Row = {"shape": matrix.Shape.ALONE, "address": Address.CANARY}
     for role in matrix.roles(able):
         if role.null_in is NullIn.GRH:
@@ -264,7 +263,7 @@ def _queues(able: Capabilities, role: Role) -> tuple[Queue, ...]:
 
 def longest(cases: Cases) -> Iterator[Scenario]:
     """The longest message that the port takes, from null to null, where nothing is and at the end of all addresses."""
-    length = min(cases.target.port.max_msg_sz, LONGEST_SGE)
+    length = min(cases.able.max_msg_sz, LONGEST_SGE)
     for transport, queue in ((Transport.RC, Queue.RQ), (Transport.UC, Queue.RQ), (Transport.XRC, Queue.SRQ)):
         for address in (Address.UNMAPPED, Address.TOP):
             segments = (null(length, address),)
@@ -273,11 +272,11 @@ def longest(cases: Cases) -> Iterator[Scenario]:
 
 def too_long(cases: Cases) -> Iterator[Scenario]:
     """Messages that are a byte longer than the list that they come to, which has null segments only, or also."""
-    for size in (1, 32, 64, cases.target.port.mtu, 65536):
+    for size in (1, 32, 64, cases.able.mtu, 65536):
         lists: tuple[tuple[Segment, ...], ...] = ((null(size),), (mem(16), null(size)), (null(size), mem(16)))
         for queue in (Queue.RQ, Queue.SRQ):
             for scatter in lists:
-                if len(scatter) <= capabilities(cases.target).max_sge:
+                if len(scatter) <= cases.able.max_sge:
                     yield Scenario(Transport.RC, Operation.SEND, (mem(total(scatter) + 1),), scatter, queue)
         yield Scenario(Transport.XRC, Operation.SEND, (mem(size + 1),), (null(size),), Queue.SRQ)
 
@@ -287,7 +286,7 @@ def read_back(cases: Cases) -> Iterator[Scenario]:
     for transport in Transport:
         queue = Queue.SRQ if transport is Transport.XRC else Queue.RQ
         header = GRH_LENGTH if transport is Transport.UD else 0
-        sizes = [1, 8, 32, 33, 64, cases.target.port.mtu]
+        sizes = [1, 8, 32, 33, 64, cases.able.mtu]
         if transport is not Transport.UD:
             sizes += [4096, 65536]
             for size in sizes:

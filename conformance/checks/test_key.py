@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from pyverbs.mr import MR
 
-from conformance.capabilities import capabilities
 from conformance.checks import tables
 from conformance.checks.working import require_working
 from conformance.judging import Bench
@@ -32,7 +31,7 @@ COVERED = 4 * 4096
 
 def remote_operations(cases: tables.Cases) -> list[Scenario]:
     """Each operation that names memory by rkey on each transport, as far as the device has it."""
-    able = capabilities(cases.target)
+    able = cases.able
     return [
         replace(scenario, transport=transport, queue=Queue.SRQ if transport is Transport.XRC else Queue.RQ)
         for transport in able.transports

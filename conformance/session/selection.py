@@ -2,16 +2,22 @@
 """Which checks are run, on what, and in which order."""
 
 import argparse
+import gc
+from collections.abc import Iterable
 from functools import cache
+from itertools import compress
+from typing import Union
 
 import pytest
 
+from conformance.capabilities import Capabilities, capabilities
 from conformance.checks import tables
-from conformance.inventory import Target
 from conformance.scenarios import Scenario
 from conformance.session.properties import CLAUSE, SCENARIO, TARGET, clause_of, target_of
 from conformance.session.run import inventory_of, runs_checks
 
+Case = Union[Scenario, tables.Sweep]
+"""What a check runs."""
 ONLY_IN_TRAFFIC = "discard/event"
 """The clause whose checks run scenarios in sweeps alone: of other clauses, one that is named is run by itself."""
 
@@ -36,22 +42,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     option, targets = metafunc.config.option, found.usable  # of one that is broken the other checks say so
     if option.control and metafunc.definition.get_closest_marker("control") is None:
         targets = ()  # it is not wanted, and thousands of scenarios take a while to collect
-    runs = (_run(target, option) for target in targets)
+
+    @cache  # most targets of a run differ in nothing that decides
+    def of(able: Capabilities) -> list[tuple[Case, str]]:
+        run = _run(able, option)
+        selected: Iterable[Case] = marker.args[0](run)
+        return [(case, str(case)) for case in selected if not run.is_narrowed or sweeps or case in run.matrix]
+
     cases = [
-        (run.target, case)
-        for run in runs
-        if run.target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
-        for case in marker.args[0](run)
-        if not run.is_narrowed or sweeps or case in run.matrix
+        (target, case, name)
+        for target in targets
+        if target.null_mr != "absent" or option.control  # a target without null MRs has nothing to try them on
+        for case, name in of(capabilities(target))
     ]
-    ids = [f"{target.id}-{case}" for target, case in cases]
-    metafunc.parametrize(("target", "scenario" if scenarios else "sweep"), cases, ids=ids)
+    metafunc.parametrize(
+        ("target", "scenario" if scenarios else "sweep"),
+        [(target, case) for target, case, _ in cases],
+        ids=[f"{target.id}-{name}" for target, _, name in cases],
+    )
 
 
-def _run(target: Target, option: argparse.Namespace) -> tables.Cases:
+def _run(able: Capabilities, option: argparse.Namespace) -> tables.Cases:
     named = tuple(each for each in option.scenario if isinstance(each, Scenario))
     globs = tuple(each for each in option.scenario if isinstance(each, str))
-    return _cases(target, option.exhaustive, named, globs)
+    return _cases(able, option.exhaustive, named, globs)
 
 
 _cases = cache(tables.Cases)
@@ -63,11 +77,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     option = session.config.option
     if not runs_checks(session.config) or not any(isinstance(each, str) for each in option.scenario):
         return
-    runs = [_run(target, option) for target in inventory_of(session.config).usable]
+    targets = inventory_of(session.config).usable
+    runs = [_run(capabilities(target), option) for target in targets]
     for glob in dict.fromkeys(glob for run in runs for glob in run.globs):
-        if not any(_chooses(_cases(run.target, run.exhaustive, (), (glob,))) for run in runs):
+        if not any(_chooses(_cases(run.able, run.exhaustive, (), (glob,))) for run in runs):
             of = "the whole product" if option.exhaustive else "the matrix (of the whole product with --exhaustive)"
-            names = ", ".join(run.target.id for run in runs)
+            names = ", ".join(target.id for target in targets)
             raise pytest.UsageError(
                 f"--scenario {glob}: it fits none of the ids of {of} on {names}, which are like {tables.BOTH_WAYS[0]}"
             )
@@ -79,10 +94,10 @@ def _chooses(run: tables.Cases) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before -k chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if not _is_wanted(item, config)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if _is_wanted(item, config)]
+    wanted = [_is_wanted(item, config) for item in items]
+    if not all(wanted):
+        config.hook.pytest_deselected(items=[item for item, is_wanted in zip(items, wanted) if not is_wanted])
+        items[:] = compress(items, wanted)
     items.sort(key=_danger)
     if runs_checks(config):  # one device after the other: a process holds the lock of one at a time
         devices = {target.device.name: place for place, target in enumerate(inventory_of(config).targets)}
@@ -106,6 +121,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         import conformance.search
     if session.config.option.sequences and "try_sequences" in fixtures:
         import conformance.sequence_search  # noqa: F401
+    gc.freeze()  # all that stays to the end, and need not be looked through whenever there is garbage
 
 
 def _device(item: pytest.Item) -> str:
