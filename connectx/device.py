@@ -151,6 +151,7 @@ class ConnectX(Device):
             vendor_id=VENDOR_ID,
             vendor_part_id=PCI_DEVICE,
             hw_ver=0,
+            device_cap_flags=DeviceAttributes.device_cap_flags & ~abi.DEVICE_SRQ_RESIZE,
             max_qp_wr=32768,
             max_sge=30,
             max_sge_rd=30,

@@ -29,7 +29,7 @@ _OPEN = """
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
-import pyverbs.enums as e
+from conformance.verbs.names import e
 context = Context(name="mlx5_0")
 pd = PD(context)
 mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)
