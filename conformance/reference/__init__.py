@@ -7,6 +7,7 @@ it, faults/ for wrong devices and variants.py for other right ones.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,6 +24,7 @@ _path: str | None = None
 def load(devices: int = 1, faults: Sequence[str] = (), variant: str | None = None) -> None:
     """Make pyverbs see `devices` simulated devices, with these faults and this variant, and no other device.
 
+    A fault may be of one device alone: ref1:leaks-to-address.
     Must come before the first import of pyverbs, in the main thread. A second call with the same arguments does
     nothing; RuntimeError if the arguments differ or pyverbs is there already, ValueError for an unknown name,
     native.BuildError if the library cannot be compiled.
@@ -37,8 +39,15 @@ def load(devices: int = 1, faults: Sequence[str] = (), variant: str | None = Non
         return
     if early := sorted(name for name in sys.modules if name.startswith("pyverbs.")):
         raise RuntimeError(f"load the reference device before pyverbs: {early[0]} is imported and bound to libibverbs")
-    _path = libibverbs.load(devices, compose(faults, variant))
+    kinds = [compose(faults_of(number, faults), variant) for number in range(devices)]
+    _path = libibverbs.load(devices, lambda number, fabric, memory: kinds[number](number, fabric, memory))
     _loaded = wanted
+
+
+def faults_of(number: int, faults: Sequence[str]) -> tuple[str, ...]:
+    """Those that all devices have, and those of this one, without its name."""
+    found = (re.fullmatch(r"(?:ref(\d+):)?(.*)", fault) for fault in faults)
+    return tuple(each[2] for each in found if each is not None and each[1] in (None, str(number)))
 
 
 def compose(faults: Sequence[str], variant: str | None) -> type[Device]:
