@@ -153,7 +153,7 @@ def _describe(target: inventory.AnyTarget) -> str:
     if isinstance(target, inventory.BrokenTarget):
         return f"BROKEN: {target.reason}"
     settings = f", with {target.settings}" if target.settings else ""
-    return f"{target.device.driver}, firmware {target.device.fw_ver}, MTU {target.port.mtu}, {target.route}{settings}"
+    return f"{target.words}{settings}"
 
 
 def _results_schema() -> int:

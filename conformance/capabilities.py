@@ -6,6 +6,7 @@ Transports and APIs that it lacks show only when a link is tried.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,6 +53,8 @@ class Capabilities:
     """Can SGEs name addresses of an MR that are none of the process?"""
     windows: bool = True
     """Are there memory windows of type 2?"""
+    apart: bool = False
+    """Are the two ends on two ports, only one of which has the null MR?"""
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
@@ -95,10 +98,41 @@ class Capabilities:
             return "takes a segment of 0 bytes for one of 2^31"
         if scenario.ordinary is Ordinary.ZERO_BASED and not self.zero_based:
             return "copies small messages to the addresses in SGEs, which are none of the process in a zero-based MR"
+        if self.apart and len(scenario.null_sides) > 1:
+            return "has the null MR, and its peer has none"
         return self.lacks_link(scenario.link)
+
+    def lacks_batch(self, scenarios: Collection[Scenario]) -> bool:
+        """Do scenarios in flight on one link need a link or a null MR that is not there?"""
+        sides = frozenset(side for scenario in scenarios for side in scenario.null_sides)
+        return any(map(self.lacks_link, (scenario.link for scenario in scenarios))) or (self.apart and len(sides) > 1)
 
 
 def capabilities(target: Target) -> Capabilities:
+    """What a target can run: of one with a peer, what both ends can."""
+    near = _capabilities(target)
+    if target.peer is None:
+        return near
+    far = _capabilities(target.peer)
+    return Capabilities(
+        transports=near.transports,
+        mtu=min(near.mtu, far.mtu),
+        max_sge=min(near.max_sge, far.max_sge),
+        max_sge_rd=min(near.max_sge_rd, far.max_sge_rd),
+        max_srq_sge=min(near.max_srq_sge, far.max_srq_sge),
+        srq=near.srq and far.srq,
+        atomics=near.atomics and far.atomics,
+        max_msg_sz=min(near.max_msg_sz, far.max_msg_sz),
+        zero_length=near.zero_length and far.zero_length,
+        connected=tuple(each for each in near.connected if each in far.connected),
+        why_not_others=near.why_not_others or far.why_not_others,
+        zero_based=near.zero_based and far.zero_based,
+        windows=near.windows and far.windows,
+        apart=True,
+    )
+
+
+def _capabilities(target: Target) -> Capabilities:
     limits = target.device.limits
     connected, why_not_others = CONNECTED.get(target.device.transport, (tuple(Transport), ""))
     return Capabilities(

@@ -275,6 +275,11 @@ class Provider(_Section):
     traffic_class: int = Field(
         default=0, ge=0, le=255, description="the traffic class of the GRH, from 0 to 255; left out: 0"
     )
+    peer: Annotated[str, Field(pattern=r"^(next|[^\s/]+/[1-9][0-9]*)$")] = Field(
+        default="",
+        description="the port at the other end of the traffic, such as mlx5_1/1, or a glob such as mlx5_[23]/1, whose "
+        "ports are the peers of the entry's, in order; or next, a ring of the entry's ports; left out: the port itself",
+    )
     null_mr: Promise = Field(
         description="required (it must work), optional (it must work if it can be allocated), "
         "absent (allocation must fail with EOPNOTSUPP) or ignore (the device is left out)"

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from ipaddress import IPv6Address, IPv6Network
 from typing import Optional, Union
 
@@ -46,9 +47,19 @@ class _Asked:
     label: str  # how ids show the environment
 
     @property
+    def end(self) -> str:
+        """The port: mlx5_0/1."""
+        return f"{self.device.name}/{self.port.number}"
+
+    @property
     def id(self) -> str:
         """As test ids and reports show it: mlx5_0/1, with its environment if it has one: mlx5_0/1/cqe128."""
-        return "/".join(filter(None, (self.device.name, str(self.port.number), self.label)))
+        return "/".join(filter(None, (self.end, self.label)))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that it uses."""
+        return (self.device.name,)
 
     @property
     def settings(self) -> str:
@@ -65,6 +76,24 @@ class Target(_Asked):
     pkey: Pkey | None  # None: the port tells of none; index 0 is used
     sl: int = 0
     traffic_class: int = 0  # of the GRH
+    peer: Target | None = None  # None: both ends of its traffic are on its port
+
+    @property
+    def id(self) -> str:
+        """With its peer, if it has one: mlx5_0/1-mlx5_1/1."""
+        far = f"{self.end}-{self.peer.end}" if self.peer else self.end
+        return "/".join(filter(None, (far, self.label)))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that it uses, in the order of all runs: so two never wait for each other's."""
+        return tuple(sorted({self.device.name, *((self.peer.device.name,) if self.peer else ())}))
+
+    @property
+    def words(self) -> str:
+        """What it is and how it is addressed, and the same of its peer."""
+        near = f"{self.device.driver}, firmware {self.device.fw_ver}, MTU {self.port.mtu}, {self.route}"
+        return f"{near}; peer {self.peer.end}: {self.peer.words}" if self.peer else near
 
     @property
     def route(self) -> str:
@@ -101,6 +130,17 @@ class Inventory:
     def usable(self) -> tuple[Target, ...]:
         return tuple(target for target in self.targets if isinstance(target, Target))
 
+    @property
+    def groups(self) -> dict[str, str]:
+        """Device name -> the first of those that it has to do with, as a peer or a peer's peer: mostly itself."""
+        first: dict[str, str] = {}
+        for target in self.targets:
+            known = {first[name] for name in target.devices if name in first}
+            lead = min(known) if known else target.device.name
+            first |= dict.fromkeys(target.devices, lead)
+            first = {name: lead if group in known else group for name, group in first.items()}
+        return first
+
 
 def targets(config: Config, devices: Sequence[Device]) -> Inventory:
     """Match devices with entries; a device belongs to the first entry that fits.
@@ -120,6 +160,7 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
         ]
     )
     tried: list[AnyTarget] = []
+    asked_peers: list[str] = []
     left_out: list[tuple[str, str]] = []
     for device in devices:
         owner = owners[device.name]
@@ -142,8 +183,73 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
             left_out += [(target.id, target.reason) for target in found if isinstance(target, BrokenTarget)]
             found = [target for target in found if isinstance(target, Target)]
         tried += found
+        if provider.peer:
+            asked_peers.append(owner)
         left_out += [(f"{device.name}/{port.number}", f"not in {owner}.ports") for port in not_asked]
+    for name in dict.fromkeys(asked_peers):
+        tried = _with_peers(config, name, entries, owners, devices, tried)
     return Inventory(tuple(tried), tuple(left_out))
+
+
+def _with_peers(
+    config: Config,
+    name: str,
+    entries: dict[str, Provider],
+    owners: Owners,
+    devices: Sequence[Device],
+    tried: list[AnyTarget],
+) -> list[AnyTarget]:
+    """The targets, those of one entry with the peers that it asks for; the order stays.
+
+    Raises InventoryError for a peer that is not on the machine, and for too few of them.
+    """
+    wish, where = entries[name].peer, config.where("providers", name, "peer")
+    ends = list(dict.fromkeys(target.end for target in tried if target.provider == name))
+    ports = {f"{device.name}/{port.number}": (device, port) for device in devices for port in device.ports}
+    if wish == "next":
+        peers = [*ends[1:], *ends[:1]]
+        if len(ends) == 1:
+            raise InventoryError([f"{where}: next: a ring takes two ports, and the entry has {ends[0]} alone"])
+    else:
+        peers = [end for end in ports if fnmatchcase(end, wish)]
+        peers = peers * len(ends) if len(peers) == 1 and not is_glob(wish) else peers
+        if len(peers) < len(ends):
+            found = f"{wish} gives {', '.join(peers) or 'none'} for {', '.join(ends)}"
+            raise InventoryError([f"{where}: {found}; this machine has {', '.join(ports)}"])
+    peer_of = dict(zip(ends, peers))
+
+    def paired(target: AnyTarget) -> AnyTarget:
+        if target.provider != name or isinstance(target, BrokenTarget):
+            return target
+        device, port = ports[peer_of[target.end]]
+        owner = owners[device.name] or name
+        variables = target.environment
+        far = _target(config, owner, entries[owner], device, port, dict(variables))
+        objections = [far.reason] if isinstance(far, BrokenTarget) else list(_no_route(target, far))
+        if not objections and isinstance(far, Target):
+            return replace(target, peer=far)
+        wanted = target.null_mr, target.timeout, target.environment, target.label
+        reason = f"{where}: no traffic with {peer_of[target.end]}: {'; '.join(objections)}"
+        return BrokenTarget(name, target.device, target.port, *wanted, reason)
+
+    return [paired(target) for target in tried]
+
+
+def _no_route(near: Target, far: Target) -> Iterator[str]:
+    """Why no packet of one reaches the other, as far as can be told before."""
+    if near.end == far.end:
+        yield "that is the port itself; leave `peer` out"
+    pairs = {
+        "transport type": (near.device.transport, far.device.transport),
+        "link layer": (near.port.link_layer, far.port.link_layer),
+        "GID type": tuple(target.gid.type if target.gid else "none, by LID" for target in (near, far)),
+        "P_Key": tuple(f"{target.pkey.value:#06x}" if target.pkey else "none" for target in (near, far)),
+    }
+    for what, (one, other) in pairs.items():
+        if one != other:
+            yield f"{what} {one} here and {other} there"
+    if near.gid and far.gid and _is_ipv4(near.gid) != _is_ipv4(far.gid) and "v2" in near.gid.type:
+        yield f"GID {near.gid.gid} here and {far.gid.gid} there: one is of an IPv4 address, and the other is not"
 
 
 def choose_gid(device: Device, port: Port, wish: str | int | IPv6Network) -> Gid | None:

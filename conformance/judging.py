@@ -111,7 +111,7 @@ class Bench(Pair):
         """`context`, `parent`, `imported`: as in verbs.end.Domain, which says what is raised."""
         super().__init__(target, context, parent, imported)
         self.control_only = control_only
-        self._controls: dict[Scenario, BrokenError | LackingError | None] = {}
+        self._controls: dict[tuple[Scenario, Side], BrokenError | LackingError | None] = {}
         self._unusable: dict[tuple[Transport, Operation, Ordinary], LackingError] = {}
         """kinds of memory whose control does not pass"""
         self._right: set[Batch] = set()
@@ -134,10 +134,12 @@ class Bench(Pair):
 
         Raises BrokenError if that does not pass, UnsupportedError if the device has no such link.
         """
-        for control in dict.fromkeys(control_of(scenario, self.able) for scenario in scenarios):
-            if control not in self._controls:
-                self._controls[control] = self._try_control(control)
-            problem = self._controls[control]
+        for scenario in dict.fromkeys(scenarios):
+            self.face(scenario, otherwise=Side.RESPONDER)
+            key = control_of(scenario, self.able), self.near
+            if key not in self._controls:
+                self._controls[key] = self._try_control(key[0])
+            problem = self._controls[key]
             if problem is not None:
                 raise problem.with_traceback(None)  # it would grow with each check that raises it again
 
@@ -208,6 +210,8 @@ class Bench(Pair):
         scenarios = batch.scenarios
         for scenario in set(scenarios):
             self._require(scenario)
+        if self.able.lacks_batch(scenarios) and self.able.apart:
+            raise LackingError(f"{self.target.id} has null MRs on one side only", "null MRs on both sides")
         self.control(*scenarios)
         if self.control_only:
             self._check_model(batch, queue_pairs)
@@ -335,6 +339,7 @@ class Bench(Pair):
         that has died: the same work request by the memory's own rkey must pass afterwards, on a link of its own.
         Raises BrokenError if it does not, or if the provider's refusal to post says nothing of the key.
         """
+        self.face(scenario, otherwise=Side.RESPONDER)
         run = self.run(scenario, rkey=rkey, address=address, refused=REFUSED_REMOTELY)
         findings = (*_received(run), *(found for found in run.findings if found.aspect is not Aspect.COMPLETION))
         text = f"{words} ({rkey:#x}):\n{self.text(run, findings)}"

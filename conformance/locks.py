@@ -21,57 +21,60 @@ _LONGEST_COMMAND = 120
 
 
 class DeviceLock:
-    """The lock of the one device that this process uses at the moment.
+    """The lock of the one device that this process uses at the moment, or of the two at the ends of its traffic.
 
-    A process never waits for a device while it holds another, so two runs cannot wait for each other.
+    A process never waits for a device while it holds another, but for a later one of the two, which all ask for in the
+    same order: so two runs cannot wait for each other.
     """
 
     def __init__(self, folder: Path | None, wait: bool, say: Callable[[str], None]) -> None:
         """`folder` has what is locked, by device name (None: no device is locked). `wait` for a device that is in use,
         after telling it by `say`; or else it is BROKEN."""
         self._folder, self._wait, self._say = folder, wait, say
-        self._device = ""
-        self._file: int | None = None
+        self._devices: tuple[str, ...] = ()
+        self._files: list[int] = []
         self._problem: BrokenError | None = None
 
-    def is_on(self, device: str) -> bool:
-        """Was this device the last that was asked for, whether or not it was to be had?"""
-        return self._device == device
+    def is_on(self, *devices: str) -> bool:
+        """Were these the last that were asked for, whether or not they were to be had?"""
+        return self._devices == devices
 
-    def move_to(self, device: str) -> None:
-        """Release the device that is held and take this one. Raises BrokenError if it cannot be had, and again for each
-        call until another device is asked for."""
-        if not self.is_on(device):
+    def move_to(self, *devices: str) -> None:
+        """Release what is held and take these, in this order. Raises BrokenError if one cannot be had, and again for
+        each call until others are asked for."""
+        if not self.is_on(*devices):
             self.release()
-            self._device = device
+            self._devices = devices
             if self._folder is not None:
                 try:
-                    self._take(self._folder / device)
+                    for device in devices:
+                        self._take(device, self._folder / device)
                 except BrokenError as problem:
                     self.release()
-                    self._device, self._problem = device, problem
+                    self._devices, self._problem = devices, problem
         if self._problem is not None:
             raise self._problem
 
     def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-        self._device, self._file, self._problem = "", None, None
+        for file in self._files:
+            os.close(file)
+        self._devices, self._files, self._problem = (), [], None
 
-    def _take(self, path: Path) -> None:
+    def _take(self, device: str, path: Path) -> None:
         try:
-            self._file = file = _open(path)
+            file = _open(path)
+            self._files.append(file)
         except OSError as error:
-            raise BrokenError(f"{self._device}: its lock, {path}, cannot be opened: {error.strerror}") from error
+            raise BrokenError(f"{device}: its lock, {path}, cannot be opened: {error.strerror}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            used = f"{self._device} is in use by {_holder(file)}"
+            used = f"{device} is in use by {_holder(file)}"
             if not self._wait:
                 raise BrokenError(f"{used}; --no-wait: it is not waited for") from None
             self._say(f"{used}; waiting until it is free (--no-wait: do not wait)")
             fcntl.flock(file, fcntl.LOCK_EX)
-            self._say(f"{self._device} is free")
+            self._say(f"{device} is free")
 
 
 def _open(path: Path) -> int:

@@ -145,6 +145,7 @@ def roles(able: Capabilities) -> tuple[Role, ...]:
         for operation in able.operations(transport)
         for null_in in _sides(transport, operation)
         if null_in is not NullIn.GRH or _most_received(able) > 1
+        if null_in is not NullIn.BOTH or not able.apart
     )
 
 

@@ -439,6 +439,12 @@ class Scenario:
         return any(segment.null for segment in self.segments)
 
     @property
+    def null_sides(self) -> frozenset[Side]:
+        """The sides whose lists have null segments."""
+        lists = ((Side.REQUESTER, self.gather), (scatter_side(self.operation), self.scatter))
+        return frozenset(side for side, segments in lists if any(segment.null for segment in segments))
+
+    @property
     def imm_data(self) -> int | None:
         """Immediate data, as the 32-bit value that the wire carries."""
         return (self.seed | 0x80000001) if self.operation.has_imm else None

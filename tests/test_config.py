@@ -41,8 +41,8 @@ NAMES = (
     "top, that matches it"
 )
 KEYS = (
-    "devices, except, driver, only_usable, at_least, ports, gid, pkey, sl, traffic_class, null_mr, timeout, "
-    "environments, simulate"
+    "devices, except, driver, only_usable, at_least, ports, gid, pkey, sl, traffic_class, peer, null_mr, "
+    "timeout, environments, simulate"
 )
 ENVIRONMENTS = (
     "a list of sets of environment variables, such as {name: cqe128, MLX5_CQE_SIZE: 128}; each port is tried once "

@@ -609,3 +609,76 @@ def test_an_exact_name_is_one_even_if_it_looks_like_a_glob(tmp_path: Path) -> No
         ("bnxt_re[1]", "exact"),
         ("bnxt_re2", "rest"),
     ]
+
+
+SECOND = device("mlx5_1")
+
+
+def peers(found: inventory.Inventory) -> dict[str, str]:
+    return {target.id: target.peer.end if target.peer else "" for target in found.usable}
+
+
+def test_a_ring_gives_each_port_the_next_as_its_peer(tmp_path: Path) -> None:
+    two_ports = device("mlx5_0", ROCE, second(ROCE))
+    found = match(tmp_path, "lab: {driver: mlx5, null_mr: required, peer: next}", two_ports, SECOND)
+    assert peers(found) == {
+        "mlx5_0/1-mlx5_0/2": "mlx5_0/2",
+        "mlx5_0/2-mlx5_1/1": "mlx5_1/1",
+        "mlx5_1/1-mlx5_0/1": "mlx5_0/1",
+    }
+    assert [target.devices for target in found.targets] == [("mlx5_0",), ("mlx5_0", "mlx5_1"), ("mlx5_0", "mlx5_1")]
+    assert found.groups == {"mlx5_0": "mlx5_0", "mlx5_1": "mlx5_0"}
+
+
+def test_one_port_can_be_the_peer_of_all_and_a_glob_gives_one_to_each(tmp_path: Path) -> None:
+    devices = [device(f"mlx5_{number}") for number in range(4)]
+    one = "lab: {devices: [mlx5_0, mlx5_1], null_mr: required, peer: mlx5_3/1}"
+    assert list(peers(match(tmp_path, one, *devices)).values()) == ["mlx5_3/1", "mlx5_3/1"]
+    each = 'lab: {devices: [mlx5_0, mlx5_1], null_mr: required, peer: "mlx5_[23]/1"}'
+    assert list(peers(match(tmp_path, each, *devices)).values()) == ["mlx5_2/1", "mlx5_3/1"]
+
+
+def test_a_peer_may_be_of_an_entry_that_has_none_and_each_environment_has_it(tmp_path: Path) -> None:
+    valid = configured(
+        tmp_path,
+        "lab: {driver: mlx5, null_mr: required, peer: rxe0/1, environments: [{}, {name: big, MLX5_CQE_SIZE: 128}]}",
+        "soft: {driver: rxe, null_mr: ignore, gid: 3}",
+    )
+    found = inventory.targets(valid, (device("mlx5_0"), device("rxe0", driver="rxe")))
+    assert peers(found) == {"mlx5_0/1-rxe0/1": "rxe0/1", "mlx5_0/1-rxe0/1/big": "rxe0/1"}
+    assert found.groups == {"mlx5_0": "mlx5_0", "rxe0": "mlx5_0"}
+
+
+@pytest.mark.parametrize(
+    ("peer", "mistake"),
+    [
+        ("mlx5_7/1", "mlx5_7/1 gives none for mlx5_0/1; this machine has mlx5_0/1, mlx5_1/1"),
+        ('"mlx5_7*/1"', "mlx5_7*/1 gives none for mlx5_0/1; this machine has mlx5_0/1, mlx5_1/1"),
+        ("next", "next: a ring takes two ports, and the entry has mlx5_0/1 alone"),
+    ],
+)
+def test_a_peer_that_is_not_there_is_a_mistake(tmp_path: Path, peer: str, mistake: str) -> None:
+    valid = configured(tmp_path, f"lab: {{devices: [mlx5_0], null_mr: required, peer: {peer}}}")
+    assert mistakes(valid, device("mlx5_0"), SECOND) == [f":2: providers.lab.peer: {mistake}"]
+
+
+@pytest.mark.parametrize(
+    ("port", "peer", "words"),
+    [
+        (ROCE, "mlx5_0/1", "that is the port itself; leave `peer` out"),
+        (replace(ROCE, state="DOWN"), "mlx5_1/1", "port 1 is DOWN, not ACTIVE"),
+        (INFINIBAND, "mlx5_1/1", "link layer ETHERNET here and INFINIBAND there"),
+        (replace(ROCE, gids=(V1_IPV4,)), "mlx5_1/1", "GID type RoCE v2 here and RoCE v1 there"),
+        (replace(ROCE, gids=(V2,)), "mlx5_1/1", "one is of an IPv4 address, and the other is not"),
+        (replace(ROCE, pkeys=(Pkey(0, 0x8001),)), "mlx5_1/1", "P_Key none here and 0x8001 there"),
+    ],
+    ids=["itself", "down", "link layer", "GID type", "address family", "P_Key"],
+)
+def test_a_peer_that_cannot_be_reached_is_broken_with_the_reason(
+    tmp_path: Path, port: Port, peer: str, words: str
+) -> None:
+    entry = f"lab: {{devices: [mlx5_0], null_mr: required, peer: {peer}}}"
+    (target,) = match(tmp_path, entry, device("mlx5_0"), device("mlx5_1", port)).targets
+    assert target.id == "mlx5_0/1"
+    assert f":2: providers.lab.peer: no traffic with {peer}: " in reason(target)
+    assert words in reason(target)

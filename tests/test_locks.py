@@ -166,3 +166,23 @@ def started(workers: str, folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+
+
+def test_the_devices_at_both_ends_are_locked_and_released_together(tmp_path: Path) -> None:
+    lock = lock_of(tmp_path)
+    lock.move_to("mlx5_0", "mlx5_1")
+    assert lock.is_on("mlx5_0", "mlx5_1")
+    assert not lock.is_on("mlx5_0")
+    assert (is_locked(tmp_path / "mlx5_0"), is_locked(tmp_path / "mlx5_1")) == (True, True)
+    lock.move_to("mlx5_1")
+    assert (is_locked(tmp_path / "mlx5_0"), is_locked(tmp_path / "mlx5_1")) == (False, True)
+    lock.release()
+
+
+def test_one_that_is_in_use_leaves_the_other_free(tmp_path: Path) -> None:
+    first, second = lock_of(tmp_path), DeviceLock(tmp_path, wait=False, say=print)
+    first.move_to("mlx5_1")
+    with pytest.raises(BrokenError, match="mlx5_1 is in use by"):
+        second.move_to("mlx5_0", "mlx5_1")
+    assert not is_locked(tmp_path / "mlx5_0")
+    first.release()

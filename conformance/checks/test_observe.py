@@ -73,6 +73,7 @@ def test_lkey_of_inline_data(bench: Bench, observe: Observe) -> None:
     """At live memory: a provider that copies the data reads it, whatever the lkey is."""
     scenario = replace(tables.rc(Operation.SEND, [mem(32)], [mem(32)]), inline=True)
     bench.control(scenario)
+    bench.face(otherwise=Side.REQUESTER)
     run = bench.run(scenario, gather_lkey=bench.null_mr.lkey)
     arrived = run.outcome.memory[Side.RESPONDER]
     place = run.layout.scatter[0].region
@@ -88,7 +89,7 @@ def test_lkey_of_inline_data(bench: Bench, observe: Observe) -> None:
 
 @pytest.mark.clause("observe/fork")
 def test_what_a_child_of_fork_does_to_it(bench: Bench, observe: Observe) -> None:
-    observe(forked.run(bench.target))
+    observe(forked.run(replace(bench.target, peer=None)))
 
 
 @pytest.mark.clause("observe/use-after-free")

@@ -112,6 +112,8 @@ class TargetFacts:
     """the P_Key and its index, as text; empty where the port tells of none"""
     sl: int = 0
     traffic_class: int = 0
+    peer: str = ""
+    """the port at the other end of its traffic, and what that is; empty: itself"""
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,7 @@ def target_facts(target: AnyTarget, sysfs: Path = SYSFS, modules: Path = MODULES
         pkey=str(usable.pkey) if usable and usable.pkey else "",
         sl=usable.sl if usable else 0,
         traffic_class=usable.traffic_class if usable else 0,
+        peer=f"{usable.peer.end}: {usable.peer.words}" if usable and usable.peer else "",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance import kernel
-from conformance.inventory import AnyTarget, BrokenTarget
+from conformance.inventory import AnyTarget, BrokenTarget, Target
 from conformance.locks import DeviceLock
 from conformance.scenarios import Scenario
 from conformance.session.giving_up import given_up_of
@@ -72,13 +72,13 @@ def bare_bench(
     """The target's bench, whether or not the device has a null MR."""
     from conformance.judging import Bench
 
-    if not device_lock.is_on(target.device.name):
+    if not device_lock.is_on(*target.devices):
         _close(benches)
     if target not in benches:
         try:
             if isinstance(target, BrokenTarget):
                 raise BrokenError(f"{target.id}: {target.reason}")
-            device_lock.move_to(target.device.name)
+            device_lock.move_to(*target.devices)
             benches[target] = Bench(target, control_only=pytestconfig.option.control)
         except BrokenError as broken:
             benches[target] = broken
@@ -149,6 +149,8 @@ def try_sequences(
     search = SequenceSearch(option.sequences, option.search_seed, tuple(option.sequence))
 
     def judge() -> None:
+        if isinstance(target, Target) and target.peer is not None:
+            pytest.skip("sequences are run where both ends of the traffic are one port")
         if not option.sequences and not option.sequence:
             pytest.skip("--sequences 0")
         if target not in found_by_sequences:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -21,7 +22,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if runs_checks(config) and not machine_of(config).simulated:
         devices = {target.id: (target.device.name, target.device.driver) for target in inventory_of(config).targets}
-        config.pluginmanager.register(Watcher(devices, controller=distributes(config), present=device_names()))
+        peers = {target.id: target.peer.device.name for target in inventory_of(config).usable if target.peer}
+        config.pluginmanager.register(Watcher(devices, distributes(config), present=device_names(), peers=peers))
 
 
 class Watcher:
@@ -29,16 +31,23 @@ class Watcher:
 
     `targets`: id -> (device, driver). `controller`: checks run in other processes of this machine, which have a watcher
     each; left for this one are those that died. `present`: all RDMA devices of this machine, also those that are not
-    tried.
+    tried. `peers`: id -> the device at the other end of the target's traffic, whose lines count as its own.
     """
 
     def __init__(
-        self, targets: dict[str, tuple[str, str]], controller: bool, path: Path = KMSG, present: Iterable[str] = ()
+        self,
+        targets: dict[str, tuple[str, str]],
+        controller: bool,
+        path: Path = KMSG,
+        present: Iterable[str] = (),
+        peers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._targets = targets
+        self._peers = peers
         self._controller = controller
         self._names = {
-            device: names_of_device(device) for device in (*present, *(device for device, _ in targets.values()))
+            device: names_of_device(device)
+            for device in (*present, *peers.values(), *(device for device, _ in targets.values()))
         }
         self._is_last = False
         self._log: KernelLog | None = None
@@ -81,12 +90,14 @@ class Watcher:
         if self._log is None or known.get(TARGET) not in self._targets or CLAUSE not in known:
             return ""
         device, driver = self._targets[known[TARGET]]
-        others = frozenset().union(*(names for name, names in self._names.items() if name != device))
-        lines = [line for line in self._log.read() if about(line, self._names[device], others, driver)]
+        ends = {device, self._peers.get(known[TARGET], device)}
+        own = frozenset().union(*(self._names[name] for name in ends))
+        others = frozenset().union(*(names for name, names in self._names.items() if name not in ends))
+        lines = [line for line in self._log.read() if about(line, own, others, driver)]
         if not lines:
             return ""
         provokes = provokes_errors(known[CLAUSE], known.get(SCENARIO, ""))
-        hear_kernel(report, shown(lines), verdict_of(lines, driver, self._names[device], provokes))
+        hear_kernel(report, shown(lines), verdict_of(lines, driver, own, provokes))
         return shown(lines)
 
     def pytest_unconfigure(self) -> None:

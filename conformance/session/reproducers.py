@@ -23,6 +23,9 @@ def leave_reproducer(
 
     properties = properties_of(report)
     target = next(target for target in inventory_of(config).usable if target.id == properties[TARGET])
+    if target.peer is not None:
+        report.sections.append(("C reproducer", "none: they have both ends of the traffic on one port"))
+        return
     try:
         folder = config.option.reports / "reproducers"
         if isinstance(traffic, Load):

@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     def of(able: Capabilities) -> list[tuple[Case, str]]:
         run = _run(able, option)
         selected: Iterable[Case] = marker.args[0](run)
-        return [(case, str(case)) for case in selected if not run.is_narrowed or sweeps or case in run.matrix]
+        return [(case, str(case)) for case in selected if _is_asked_for(run, case)]
 
     cases = [
         (target, case, name)
@@ -60,6 +60,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         [(target, case) for target, case, _ in cases],
         ids=[f"{target.id}-{name}" for target, _, name in cases],
     )
+
+
+def _is_asked_for(run: tables.Cases, case: Case) -> bool:
+    if isinstance(case, tables.Sweep):
+        return True
+    return case in run.matrix if run.is_narrowed else run.has_null_mr_for(case)
 
 
 def _run(able: Capabilities, option: argparse.Namespace) -> tables.Cases:

@@ -38,6 +38,7 @@ def _notes(config: pytest.Config) -> list[str]:
 def _words(target: AnyTarget) -> str:
     words = [target.device.driver, f"firmware {target.device.fw_ver}"]
     words += [target.route] if isinstance(target, Target) else []
+    words += [f"peer {target.peer.end}: {target.peer.words}"] if isinstance(target, Target) and target.peer else []
     words += [f"null MR {target.null_mr}", *([f"with {target.settings}"] if target.settings else [])]
     words += [f"BROKEN: {target.reason}"] if isinstance(target, BrokenTarget) else []
     return ", ".join(words)

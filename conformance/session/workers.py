@@ -57,7 +57,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker per device and not per core: checks of one device do not run beside each other."""
     if not runs_checks(config):
         return None
-    devices = len({target.device.name for target in inventory_of(config).targets})
+    devices = len(set(inventory_of(config).groups.values()))
     if machine_of(config).simulated:  # by this machine's cores
         devices = min(devices, len(os.sched_getaffinity(0)))
     return max(1, devices)
@@ -159,10 +159,11 @@ def _last_words(traceback: str) -> str:
 
 
 class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """All checks of a device go to one worker; what a worker that died left over goes to the one in its place."""
+    """All checks of a device and its peers go to one worker; what a dead one left goes to the one in its place."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return device_of(nodeid) or nodeid
+        device = device_of(nodeid)
+        return inventory_of(self.config).groups.get(device, device) or nodeid
 
     def _reschedule(self, node: Any) -> None:
         """A worker in a dead one's place gets work when it has collected: what xdist hands it before is lost.

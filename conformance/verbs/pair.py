@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The two ends of a target, and the links between them."""
+"""The ends of a target, and the links between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ FEW_SGES = 4
 
 
 class Pair:
-    """Two ends of one target, on one PD and with one null MR.
+    """Two ends of one target, on one PD and with one null MR; or of a target and its peer, on a PD each.
+
+    The null MR is the target's. So, of a target with a peer, `near` is the side that the target has: that of the null
+    segments, or of the remote memory where there are none.
 
     Links are made when first needed and kept; one that saw anything but the predicted outcome is closed, so that
     nobody inherits another one's queue pair in error. Raises BrokenError if the target cannot be opened.
@@ -43,8 +46,11 @@ class Pair:
         self.target = target
         self.domain = Domain(target, context, parent, imported)
         self.ends = {side: End(self.domain) for side in Side}
+        self.peer = Domain(target.peer) if target.peer else None
+        self._far = {side: End(self.peer) for side in Side} if self.peer else self.ends
+        self.near = Side.RESPONDER
         self.able = self.domain.able
-        self._links: dict[tuple[LinkKind, int, int], Link] = {}
+        self._links: dict[tuple[LinkKind, int, int, Side], Link] = {}
 
     @property
     def context(self) -> Context:
@@ -70,13 +76,27 @@ class Pair:
 
     @property
     def where(self) -> str:
-        """The target as failure texts show it."""
-        return self.domain.where
+        """The target as failure texts show it, and who is its peer."""
+        if self.peer is None:
+            return self.domain.where
+        far = Side.REQUESTER if self.near is Side.RESPONDER else Side.RESPONDER
+        return f"{self.near.value}, with the null MR: {self.domain.where}\n{far.value}: {self.peer.where}"
 
     @property
     def patience(self) -> float:
         """Seconds to wait for a completion."""
         return self.domain.patience.seconds
+
+    def face(self, *scenarios: Scenario, otherwise: Side | None = None) -> None:
+        """Have the target at the side of the null segments of these; where there are none at `otherwise`, or where it
+        was last. It has both sides where it has no peer.
+        """
+        sides = {side for scenario in scenarios for side in scenario.null_sides}
+        if self.peer is None or not (sides or otherwise):
+            return
+        if len(sides) > 1:
+            raise ValueError(f"{self.target.id}: null segments on both sides, of which only one has the null MR")
+        self.near = sides.pop() if sides else otherwise or self.near
 
     def offered(self, kind: LinkKind) -> tuple[Operation, ...]:
         """The operations that a kind of link is for."""
@@ -89,10 +109,11 @@ class Pair:
         Raises LackingError, BrokenError.
         """
         capacity = min(FEW_SGES if sges <= FEW_SGES else self.able.max_sge, self.able.max_sge)
-        key = (kind, capacity, number)
+        key = (kind, capacity, number, self.near)
         if key not in self._links:
             try:
-                self._links[key] = Link(self.ends[Side.REQUESTER], self.ends[Side.RESPONDER], kind, capacity)
+                ends = {side: self.ends[side] if side is self.near else self._far[side] for side in Side}
+                self._links[key] = Link(ends[Side.REQUESTER], ends[Side.RESPONDER], kind, capacity)
             except PyverbsRDMAError as error:
                 text = f"{self.where}: no link {kind} of {capacity} SGEs: {in_words(error)}"
                 much = capacity > FEW_SGES or kind.inline
@@ -109,6 +130,8 @@ class Pair:
         """Let the next requester use the memory, and so the addresses, that the last responder used."""
         history.note("an exchange of the two sides' memory")
         self.ends[Side.REQUESTER].exchange_arenas(self.ends[Side.RESPONDER])
+        if self.peer is not None:
+            self._far[Side.REQUESTER].exchange_arenas(self._far[Side.RESPONDER])
 
     def drop(self, link: Link) -> None:
         """Close a link that may be in error; the next of its kind is made anew."""
@@ -136,6 +159,7 @@ class Pair:
         the others.
         """
         jobs = list(jobs)
+        self.face(*(job.scenario for job in jobs))
         sges = max(len(segments) for job in jobs for segments in (job.scenario.gather, job.scenario.scatter))
         on: dict[Link, list[int]] = {}
         for index, job in enumerate(jobs):
@@ -170,6 +194,7 @@ class Pair:
         and one by one.
         """
         sges = max(len(segments) for job in jobs for segments in (job.scenario.gather, job.scenario.scatter))
+        self.face(*(job.scenario for job in jobs))
         self.drop(self.link(jobs[0].scenario.link, sges))
         flights = [jobs[start : start + Link.depth] for start in range(0, len(jobs), Link.depth)]
         return tuple(
@@ -178,6 +203,7 @@ class Pair:
 
     def seconds(self, scenario: Scenario, count: int) -> float:
         """How long `count` repetitions of a scenario take, one after the other, completions included."""
+        self.face(scenario)
         link = self.link(scenario.link, max(len(scenario.gather), len(scenario.scatter)))
         return seconds(link, Job(scenario), count)
 
@@ -186,7 +212,7 @@ class Pair:
         for link in list(self._links.values()):
             self.drop(link)
         self.domain.close_null_mrs()
-        for end in self.ends.values():
+        for end in (*self.ends.values(), *(self._far.values() if self.peer else ())):
             end.close()
 
     def dealloc_pd(self) -> str | None:
@@ -198,6 +224,9 @@ class Pair:
         self.close_traffic()
         self.dealloc_pd()
         self.domain.close_context()
+        if self.peer is not None:
+            self.peer.dealloc_pd()
+            self.peer.close_context()
 
 
 def _may_be_in_error(job: Job, run: Run) -> bool:

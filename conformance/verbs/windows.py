@@ -10,7 +10,7 @@ from pyverbs.mr import MR, MW, MWBind, MWBindInfo
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from conformance.outcome import in_words
-from conformance.scenarios import LinkKind, Poll, Post, Queue, Transport
+from conformance.scenarios import LinkKind, Poll, Post, Queue, Side, Transport
 from conformance.verbs.closing import close
 from conformance.verbs.link import Link
 from conformance.verbs.names import e
@@ -32,6 +32,7 @@ def bind(pair: Pair, mw_type: int, mr: MR, address: int, length: int) -> Iterato
     Gives the keys by which a peer might reach it (the window's own of before, and the one that the bind asked for), and
     how it was refused; None: the bind completed well. Raises Failure if it was neither refused nor completed.
     """
+    pair.face(otherwise=Side.RESPONDER)
     link = pair.link(KIND)
     mw = MW(pair.pd, mw_type)
     before = mw.rkey
