@@ -174,7 +174,7 @@ if READY:
 done, until = [], time.monotonic() + 30
 while not done and time.monotonic() < until:
     done = cq.poll(1)[1]
-print(e.IBV_WC_SUCCESS if READY else e.IBV_WC_RETRY_EXC_ERR, done[0].status)
+print(e.IBV_WC_SUCCESS if READY else e.IBV_WC_RETRY_EXC_ERR, int(done[0].status))
 """
 
 
