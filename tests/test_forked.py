@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from conformance.verbs import forked
 from tests.rig import target
+from tests.suite import run_suite
 
 
 def test_children_that_do_nothing_and_that_free_it_are_told_of() -> None:
@@ -12,6 +13,12 @@ def test_children_that_do_nothing_and_that_free_it_are_told_of() -> None:
         "a child of fork() does nothing: in the parent, it works on; "
         "a child of fork() frees it: in the parent, it works on"
     )
+
+
+def test_it_is_tried_on_the_variant_that_is_used() -> None:
+    run = run_suite("--reference", "--reference-variant=infiniband-several-pkeys", "-k", "child_of_fork")
+    assert run.counts() == {"PASS": 1}
+    assert "frees it: in the parent, it works on" in run.output
 
 
 def test_a_process_that_cannot_open_the_device_is_told_of_with_its_last_words() -> None:

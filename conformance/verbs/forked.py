@@ -32,12 +32,10 @@ CHILDREN = ("does nothing", "frees it")
 
 def run(target: Target) -> str:
     """What is seen in the process, in words."""
-    simulated = machine.simulated_devices()
-    command = [sys.executable, "-m", "conformance.verbs.forked", *([str(simulated)] if simulated else [])]
+    command = [sys.executable, "-m", "conformance.verbs.forked"]
+    told = pickle.dumps((target, machine.simulated()))
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, input=pickle.dumps(target), capture_output=True, timeout=TIMEOUT, check=False
-        )
+        done = subprocess.run(command, cwd=ROOT, input=told, capture_output=True, timeout=TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
         return f"the process does not end within {TIMEOUT} s"
     if done.returncode:
@@ -50,11 +48,11 @@ def _ending(run: Run) -> str:
     return run.findings[0].text if run.findings else "it works on"
 
 
-def main(simulated: int) -> None:
-    target = pickle.load(sys.stdin.buffer)
+def main() -> None:
+    target, simulated = pickle.load(sys.stdin.buffer)
     shim.load()
     if simulated:
-        machine.load_reference(simulated)
+        machine.load_reference(*simulated)
     from conformance.verbs.closing import close
     from conformance.verbs.null_mr import NullMR
     from conformance.verbs.pair import Pair
@@ -74,4 +72,4 @@ def main(simulated: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    main()
