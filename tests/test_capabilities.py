@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What a target can run, by what its device reports."""
 
+from dataclasses import replace
+
 import pytest
 
 from conformance.capabilities import capabilities
@@ -10,6 +12,7 @@ from tests.rig import target
 
 PATH = "rq-post_send-poll_cq"
 SRQ_PATH = "srq-post_send-poll_cq"
+NO_WINDOWS = "has no memory windows of type 2 (IBV_DEVICE_MEM_WINDOW_TYPE_2A, 2B)"
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,8 @@ SRQ_PATH = "srq-post_send-poll_cq"
         (f"rc-cmp_swp-remote-n8-{PATH}", {"atomic": "NONE"}, "has no atomics (atomic_cap NONE)"),
         (f"rc-send-n8-n8-{SRQ_PATH}", {"srq": False}, "has no SRQ (max_srq 0)"),
         (f"xrc-write-n8-remote-{SRQ_PATH}", {"srq": False, "max_srq_sge": 0}, "has no SRQ (max_srq 0)"),
+        (f"rc-send_inv-n8-n8-{PATH}", {"mw_type_2": False}, NO_WINDOWS),
+        (f"rc-write-n8-remote-{PATH}-window", {"mw_type_2": False}, NO_WINDOWS),
     ],
 )
 def test_what_a_target_lacks_for_a_scenario_is_told(id: str, limits: dict[str, int], lacking: str) -> None:
@@ -41,6 +46,9 @@ def test_what_a_target_lacks_for_a_scenario_is_told(id: str, limits: dict[str, i
         (f"rc-send-n2000-m2000-{PATH}", {"mtu": 1024}),
         (f"rc-fetch_add-remote-n8-{PATH}", {"atomic": "GLOB"}),
         (f"rc-write-n8-remote-{PATH}", {"srq": False}),
+        (f"rc-send_inv-n8-n8-{PATH}", {"mw_type_2": True}),
+        (f"rc-write-n8-remote-{PATH}-window", {"mw_type_2": True}),
+        (f"rc-write-n8-remote-{PATH}", {"mw_type_2": False}),
     ],
 )
 def test_what_a_target_just_takes_it_can_run(id: str, limits: dict[str, int]) -> None:
@@ -89,3 +97,20 @@ def test_atomics_are_offered_where_transport_and_device_have_them() -> None:
         transport: tuple(each for each in operations if each not in atomics)
         for transport, operations in offered.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("transport", "connected"),
+    [
+        ("IB", set(Transport)),
+        ("IWARP", set()),
+        ("USNIC", {Transport.UD}),
+        ("USNIC_UDP", {Transport.UD}),
+        ("UNSPECIFIED", {Transport.UD}),
+    ],
+)
+def test_the_transport_type_decides_what_can_be_connected(transport: str, connected: set[Transport]) -> None:
+    one = target()
+    able = capabilities(replace(one, device=replace(one.device, transport=transport)))
+    assert set(able.connected) == connected
+    assert bool(able.why_not_others) == (connected != set(Transport))

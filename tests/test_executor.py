@@ -508,6 +508,10 @@ def test_a_window_that_is_not_invalidated_is_told_of(bench: Bench, patch: Patch)
     assert [found.text for found in run.findings] == ["responder: the window is as it was, not invalidated"]
 
 
+def test_a_message_that_is_too_long_invalidates_nothing(bench: Bench) -> None:
+    assert not bench.run(Scenario.parse(f"rc-send_inv-m16-n8-{PATH}")).findings
+
+
 def test_where_no_window_can_be_bound_the_rig_is_broken(bench: Bench, patch: Patch) -> None:
     patch("bind", Calls(protection_error))
     with pytest.raises(BrokenError, match="a memory window cannot be bound to ordinary memory"):

@@ -197,6 +197,14 @@ def test_the_scenarios_by_which_checks_see_that_it_works_are_judged_by_themselve
     assert set(tables.BOTH_WAYS) <= set(Cases(able()).matrix)
 
 
+@pytest.mark.parametrize(
+    ("id", "special"),
+    [("n8-m8", False), ("m8-m8", False), ("n8@odd-m8", True), ("n8@zero-m8", True), ("m8@odd-m8", False)],
+)
+def test_a_special_address_is_one_of_a_null_segment(id: str, special: bool) -> None:
+    assert tables.is_at_special_address(Scenario.parse(f"rc-send-{id}-{PATH}")) == special
+
+
 def test_a_run_of_some_scenarios_has_no_others() -> None:
     named = (Scenario.parse(f"rc-send-n8-m8-{PATH}"),)
     assert Cases(able(), named=named).matrix == named

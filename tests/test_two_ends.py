@@ -186,6 +186,13 @@ def test_what_is_wrong_between_devices_alone_is_found_with_a_peer(tmp_path: Path
     )
 
 
+def test_what_is_for_one_port_is_skipped_and_says_so(tmp_path: Path) -> None:
+    entry = providers(tmp_path, "{driver: reference, simulate: 2, devices: [ref0], peer: ref1/1, null_mr: required}")
+    run = run_suite("--reference", entry, "--stress=1", "-k", "under_stress or (sequence and zeros) or comes_back")
+    assert run.counts() == {"PASS": 1, "SKIPPED": 2}
+    assert "run where both ends of the traffic are on one port" in run.output
+
+
 def test_a_fault_may_be_of_one_device() -> None:
     faults = ("a", "ref1:b", "ref12:tests.wire:C", "tests.wire:D")
     assert faults_of(0, faults) == ("a", "tests.wire:D")

@@ -138,6 +138,11 @@ def found_by_sequences() -> dict[AnyTarget, Any]:
     return {}
 
 
+def _skip_with_a_peer(target: AnyTarget, what: str) -> None:
+    if isinstance(target, Target) and target.peer is not None:
+        pytest.skip(f"{what} run where both ends of the traffic are on one port")
+
+
 @pytest.fixture
 def try_sequences(
     request: pytest.FixtureRequest, target: AnyTarget, bench: Any, found_by_sequences: dict[AnyTarget, Any]
@@ -149,8 +154,7 @@ def try_sequences(
     search = SequenceSearch(option.sequences, option.search_seed, tuple(option.sequence))
 
     def judge() -> None:
-        if isinstance(target, Target) and target.peer is not None:
-            pytest.skip("sequences are run where both ends of the traffic are one port")
+        _skip_with_a_peer(target, "sequences are")
         if not option.sequences and not option.sequence:
             pytest.skip("--sequences 0")
         if target not in found_by_sequences:
@@ -169,10 +173,11 @@ def try_sequences(
 
 
 @pytest.fixture
-def stress(request: pytest.FixtureRequest) -> Any:
+def stress(request: pytest.FixtureRequest, target: AnyTarget) -> Any:
     """How to put the target under stress; the rate that was measured goes to the reports."""
     from conformance.stress import Stress
 
+    _skip_with_a_peer(target, "a stress is")
     option, properties = request.config.option, request.node.user_properties
 
     def note(words: str, rate: int) -> None:
