@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -159,19 +160,22 @@ def test_a_target_that_answers_on_some_path_is_tried_to_the_end(
 
 
 @pytest.mark.parametrize(
-    ("ended_by", "workers", "to_all"),
+    ("ended_by", "workers", "to_all", "sigint"),
     [
-        (signal.SIGINT, "-n0", True),
-        (signal.SIGINT, "-n1", True),
-        (signal.SIGTERM, "-n0", True),
-        (signal.SIGTERM, "-n1", True),
-        (signal.SIGTERM, "-n1", False),
+        (signal.SIGINT, "-n0", True, signal.SIG_DFL),
+        (signal.SIGINT, "-n1", True, signal.SIG_DFL),
+        (signal.SIGTERM, "-n0", True, signal.SIG_DFL),
+        (signal.SIGTERM, "-n1", True, signal.SIG_DFL),
+        (signal.SIGTERM, "-n1", False, signal.SIG_DFL),
+        (signal.SIGTERM, "-n1", False, signal.SIG_IGN),
     ],
 )
 def test_a_run_that_is_ended_reports_what_it_measured_and_leaves_nothing(
-    ended_by: signal.Signals, workers: str, to_all: bool, tmp_path: Path
+    ended_by: signal.Signals, workers: str, to_all: bool, sigint: signal.Handlers, tmp_path: Path
 ) -> None:
-    """A terminal and most CI systems signal all processes, kill(1) only the one."""
+    """A terminal and most CI systems signal all processes, kill(1) only the one. What a shell starts in the background
+    ignores SIGINT.
+    """
     plugins = ("-p", "no:cacheprovider", "-p", "tests.leftovers")
     options = ("-v", "-W", "default", "--reference", "--search=0", workers, f"--reports={tmp_path}/reports")
     (tmp_path / "left").mkdir()
@@ -183,6 +187,7 @@ def test_a_run_that_is_ended_reports_what_it_measured_and_leaves_nothing(
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, sigint),
     )
     assert run.stdout is not None
     for _ in range(2):  # when the second is shown, the first has been recorded

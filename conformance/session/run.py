@@ -79,6 +79,8 @@ def _open(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if runs_checks(config):
         signal.signal(signal.SIGTERM, _interrupt)
+        if is_worker(config):  # xdist ends one by SIGINT, which what a shell starts in the background ignores
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _interrupt(number: int, _: object) -> None:
