@@ -52,9 +52,14 @@ class _Asked:
         return f"{self.device.name}/{self.port.number}"
 
     @property
-    def id(self) -> str:
-        """As test ids and reports show it: mlx5_0/1, with its environment if it has one: mlx5_0/1/cqe128."""
+    def near(self) -> str:
+        """The port with its environment, if it has one: mlx5_0/1/cqe128."""
         return "/".join(filter(None, (self.end, self.label)))
+
+    @property
+    def id(self) -> str:
+        """As test ids and reports show it."""
+        return self.near
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class Domain:
         """The target as failure texts show it."""
         target = self.target
         settings = f", with {target.settings}" if target.settings else ""
-        return f"{target.end} ({target.device.driver}), {target.route}, MTU {target.port.mtu}{settings}"
+        return f"{target.near} ({target.device.driver}), {target.route}, MTU {target.port.mtu}{settings}"
 
     def close_null_mrs(self) -> None:
         for null_mr in (self._other_null_mr, self._null_mr):
