@@ -194,3 +194,9 @@ def test_variables_that_verbs_read_are_told(name: str, monkeypatch: pytest.Monke
     told = provenance.machine("0").variables
     assert told[name] == "x"
     assert "AWS_SECRET_ACCESS_KEY" not in told
+
+
+def test_a_command_that_takes_too_long_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert provenance._output("echo", "told") == "told"
+    monkeypatch.setattr(provenance, "PATIENCE", 0.01)
+    assert provenance._output("sleep", "60") == ""

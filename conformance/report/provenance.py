@@ -132,11 +132,18 @@ def packages_of(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: known[owner] for path, owner in owners.items() if owner in known}
 
 
+PATIENCE = 60.0
+"""Seconds for a package manager or git, which take long on an emulated machine; a run does not end for want of them."""
+
+
 def _output(*command: str, partly: bool = False) -> str:
-    """What a command prints; empty if it is not there or fails (`partly`: fails, and prints nothing)."""
+    """What a command prints; empty if it is not there, is too slow or fails (`partly`: fails, and prints nothing)."""
     if shutil.which(command[0]) is None:
         return ""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return ""
     return done.stdout.strip() if partly or done.returncode == 0 else ""
 
 
