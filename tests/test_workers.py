@@ -6,8 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from conformance.report.document import load
+from conformance.session.workers import ENOUGH_PENDING, Collected, DeviceScheduling
 from conformance.watch import last_step
 from tests.suite import SuiteRun, run_suite
 
@@ -28,6 +30,24 @@ def run_fatal(folder: Path, fault: str, *arguments: str) -> SuiteRun:
         *arguments,
         checks=("conformance/checks/test_discard.py",),
     )
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 5, 8, 9, 10])
+def test_pending_checks_are_counted_as_far_as_xdist_tells_them_apart(
+    done: int, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytestconfig.option, "tx", ["popen"])
+    units = {"ref0": {str(at): at < done for at in range(5)}, "ref1": {str(at): at < done for at in range(5, 10)}}
+    scheduling = DeviceScheduling(pytestconfig, None)
+    ours, all_of_them = scheduling._pending_of(units), LoadScopeScheduling._pending_of(scheduling, units)
+    assert min(ours, ENOUGH_PENDING) == min(all_of_them, ENOUGH_PENDING)
+
+
+def test_what_is_collected_has_places() -> None:
+    ids = [f"test_{number}" for number in range(10)]
+    collected = Collected(ids)
+    assert collected == ids
+    assert [collected.index(id) for id in ids] == list(range(10))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,10 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice, takewhile
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ RUNS_MANY = {"search", "check_sweep"}
 """Fixtures of checks that run many scenarios, and go on when one has ended their process."""
 GOES_ON = pytest.StashKey["Counter[str | None]"]()
 """How often each of these ended its process."""
+ENOUGH_PENDING = 3
+"""Checks: xdist tells no greater numbers of them apart."""
 MAX_CRASHES = 4
 
 
@@ -158,12 +162,30 @@ def _last_words(traceback: str) -> str:
     return said.strip() if said != traceback else traceback.strip().rpartition("\n")[2]
 
 
+class Collected(list[str]):
+    """The node ids that a worker has collected. xdist asks for the place of each."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        super().__init__(ids)
+        self._places = {id: place for place, id in enumerate(self)}
+
+    def index(self, id: str, *_: object) -> int:
+        return self._places[id]
+
+
 class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """All checks of a device and its peers go to one worker; what a dead one left goes to the one in its place."""
 
     def _split_scope(self, nodeid: str) -> str:
         device = device_of(nodeid)
         return inventory_of(self.config).groups.get(device, device) or nodeid
+
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        """How many checks are left of units that are run from their beginnings, of each up to ENOUGH_PENDING. xdist
+        asks whenever it hears of a check, and a device with many targets has 100,000 of them.
+        """
+        left = (takewhile(not_, reversed(unit.values())) for unit in workload.values())
+        return sum(len(list(islice(of_unit, ENOUGH_PENDING))) for of_unit in left)
 
     def _reschedule(self, node: Any) -> None:
         """A worker in a dead one's place gets work when it has collected: what xdist hands it before is lost.
@@ -180,7 +202,9 @@ class DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has 
 
     def add_node_collection(self, node: Any, collection: Any) -> None:
         super().add_node_collection(node, collection)
-        if node not in self.registered_collections:
+        if node in self.registered_collections:
+            self.registered_collections[node] = Collected(collection)
+        else:
             # It does not see what the one before it saw, such as a device that is gone. Others finish what they know.
             node.shutdown()
             if all(other.shutting_down for other in self.nodes):
