@@ -6,7 +6,6 @@ Transports and APIs that it lacks show only when a link is tried.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -98,14 +97,13 @@ class Capabilities:
             return "takes a segment of 0 bytes for one of 2^31"
         if scenario.ordinary is Ordinary.ZERO_BASED and not self.zero_based:
             return "copies small messages to the addresses in SGEs, which are none of the process in a zero-based MR"
-        if self.apart and len(scenario.null_sides) > 1:
+        if not self.has_null_mr_for(scenario):
             return "has the null MR, and its peer has none"
         return self.lacks_link(scenario.link)
 
-    def lacks_batch(self, scenarios: Collection[Scenario]) -> bool:
-        """Do scenarios in flight on one link need a link or a null MR that is not there?"""
-        sides = frozenset(side for scenario in scenarios for side in scenario.null_sides)
-        return any(map(self.lacks_link, (scenario.link for scenario in scenarios))) or (self.apart and len(sides) > 1)
+    def has_null_mr_for(self, *scenarios: Scenario) -> bool:
+        """Is there a null MR on each side where these, in flight on one link, name one?"""
+        return not self.apart or len({side for scenario in scenarios for side in scenario.null_sides}) < 2
 
 
 def capabilities(target: Target) -> Capabilities:

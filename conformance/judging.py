@@ -210,7 +210,7 @@ class Bench(Pair):
         scenarios = batch.scenarios
         for scenario in set(scenarios):
             self._require(scenario)
-        if self.able.lacks_batch(scenarios) and self.able.apart:
+        if not self.able.has_null_mr_for(*scenarios):
             raise LackingError(f"{self.target.id} has null MRs on one side only", "null MRs on both sides")
         self.control(*scenarios)
         if self.control_only:

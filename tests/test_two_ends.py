@@ -128,9 +128,9 @@ def test_a_peer_whose_ordinary_memory_is_wrong_makes_it_broken(tmp_path: Path) -
 
 
 def test_null_segments_on_both_sides_are_for_one_port(bench: Bench) -> None:
-    assert not Cases(bench.able).has_null_mr_for(AT_BOTH)
-    assert all(map(Cases(bench.able).has_null_mr_for, BOTH_WAYS))
-    assert Cases(capabilities(target())).has_null_mr_for(AT_BOTH)
+    assert not bench.able.has_null_mr_for(AT_BOTH)
+    assert all(map(bench.able.has_null_mr_for, BOTH_WAYS))
+    assert capabilities(target()).has_null_mr_for(AT_BOTH)
     assert not [scenario for scenario in Cases(bench.able).matrix if len(scenario.null_sides) > 1]
     with pytest.raises(LackingError, match="has the null MR, and its peer has none"):
         bench.check(AT_BOTH)
@@ -142,6 +142,13 @@ def test_scenarios_in_flight_on_one_link_have_their_null_segments_on_one_side(be
             assert len(frozenset().union(*(scenario.null_sides for scenario in batch.scenarios))) <= 1
     with pytest.raises(LackingError, match="on one side only"):
         bench.check_at_once([AT_REQUESTER, AT_RESPONDER])
+
+
+def test_a_queue_that_is_lacking_is_told_as_on_one_port() -> None:
+    bench = Bench(replace(target(srq=False), peer=target(number=1)))
+    with pytest.raises(LackingError, match="has no SRQ"):
+        bench.check(Scenario.parse("rc-send-m64-n64-srq-post_send-poll_cq"))
+    bench.close()
 
 
 def test_what_both_ends_can_is_tried() -> None:

@@ -82,10 +82,6 @@ class Cases:
     def _pairwise(self) -> tuple[Scenario, ...]:
         return tuple(dict.fromkeys((*matrix.matrix(self.able), *BOTH_WAYS)))
 
-    def has_null_mr_for(self, scenario: Scenario) -> bool:
-        """Not where both sides have null segments, and the ends are apart."""
-        return not (self.able.apart and len(scenario.null_sides) > 1)
-
     def is_chosen(self, scenario: Scenario) -> bool:
         """By a glob."""
         return any(fnmatchcase(str(scenario), glob) for glob in self.globs)
@@ -109,7 +105,12 @@ class Cases:
         for name, batches in every.items():
             chosen = [batch for batch in batches if any(map(wanted, batch.scenarios))]
             if not self.is_narrowed:  # of what is named, the check says what the device lacks
-                chosen = [batch for batch in chosen if not able.lacks_batch(batch.scenarios)]
+                chosen = [
+                    batch
+                    for batch in chosen
+                    if not any(able.lacks_link(each.link) for each in batch.scenarios)
+                    and able.has_null_mr_for(*batch.scenarios)
+                ]
             if chosen:
                 yield Sweep(name, tuple(chosen), wanted)
 

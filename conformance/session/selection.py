@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _is_asked_for(run: tables.Cases, case: Case) -> bool:
     if isinstance(case, tables.Sweep):
         return True
-    return case in run.matrix if run.is_narrowed else run.has_null_mr_for(case)
+    return case in run.matrix if run.is_narrowed else run.able.has_null_mr_for(case)
 
 
 def _run(able: Capabilities, option: argparse.Namespace) -> tables.Cases:

@@ -91,9 +91,9 @@ class Pair:
         """Have the target at the side of the null segments of these; where there are none at `otherwise`, or where it
         was last. It has both sides where it has no peer.
         """
-        sides = {side for scenario in scenarios for side in scenario.null_sides}
-        if self.peer is None or not (sides or otherwise):
+        if self.peer is None:
             return
+        sides = {side for scenario in scenarios for side in scenario.null_sides}
         if len(sides) > 1:
             raise ValueError(f"{self.target.id}: null segments on both sides, of which only one has the null MR")
         self.near = sides.pop() if sides else otherwise or self.near
@@ -212,7 +212,7 @@ class Pair:
         for link in list(self._links.values()):
             self.drop(link)
         self.domain.close_null_mrs()
-        for end in (*self.ends.values(), *(self._far.values() if self.peer else ())):
+        for end in dict.fromkeys((*self.ends.values(), *self._far.values())):  # the same where there is no peer
             end.close()
 
     def dealloc_pd(self) -> str | None:
