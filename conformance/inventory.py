@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
 from typing import Optional, Union
 
@@ -135,7 +136,7 @@ class Inventory:
     def usable(self) -> tuple[Target, ...]:
         return tuple(target for target in self.targets if isinstance(target, Target))
 
-    @property
+    @cached_property
     def groups(self) -> dict[str, str]:
         """Device name -> the first of those that it has to do with, as a peer or a peer's peer: mostly itself."""
         first: dict[str, str] = {}
@@ -165,7 +166,6 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
         ]
     )
     tried: list[AnyTarget] = []
-    asked_peers: list[str] = []
     left_out: list[tuple[str, str]] = []
     for device in devices:
         owner = owners[device.name]
@@ -188,11 +188,10 @@ def targets(config: Config, devices: Sequence[Device]) -> Inventory:
             left_out += [(target.id, target.reason) for target in found if isinstance(target, BrokenTarget)]
             found = [target for target in found if isinstance(target, Target)]
         tried += found
-        if provider.peer:
-            asked_peers.append(owner)
         left_out += [(f"{device.name}/{port.number}", f"not in {owner}.ports") for port in not_asked]
-    for name in dict.fromkeys(asked_peers):
-        tried = _with_peers(config, name, entries, owners, devices, tried)
+    for name, entry in entries.items():
+        if entry.peer:
+            tried = _with_peers(config, name, entries, owners, devices, tried)
     return Inventory(tuple(tried), tuple(left_out))
 
 
@@ -228,8 +227,7 @@ def _with_peers(
             return target
         device, port = ports[peer_of[target.end]]
         owner = owners[device.name] or name
-        variables = target.environment
-        far = _target(config, owner, entries[owner], device, port, dict(variables))
+        far = _target(config, owner, entries[owner], device, port, dict(target.environment))
         objections = [far.reason] if isinstance(far, BrokenTarget) else list(_no_route(target, far))
         if not objections and isinstance(far, Target):
             return replace(target, peer=far)

@@ -18,7 +18,7 @@ from conformance.verdicts import Verdict
 
 OWN = frozenset({"rxe0"})
 OTHERS = frozenset({"rxe1"})
-TARGETS = {"rxe0/1": ("rxe0", "rxe"), "rxe1/1": ("rxe1", "rxe")}
+TARGETS = {"rxe0/1": (("rxe0",), "rxe"), "rxe1/1": (("rxe1",), "rxe")}
 TOO_LONG = "rc-send-m65-n64-rq-post_send-poll_cq"
 DRIVER_ERROR = "rdma_rxe: cannot find the memory"
 WARNING = "WARNING: CPU: 0 PID: 71 at drivers/infiniband/sw/rxe/rxe_mr.c:33 rxe_mr_copy+0x1/0x2 [rdma_rxe]"
@@ -101,12 +101,23 @@ def test_lines_of_devices_that_are_not_tried_are_left_out(
 ) -> None:
     names = {name: frozenset({name, f"0000:5e:00.{name[-1]}"}) for name in ("mlx5_0", "mlx5_1")}
     monkeypatch.setattr("conformance.session.kernel_log.names_of_device", names.get)
-    watcher = Watcher({"rxe0/1": ("mlx5_0", "mlx5")}, controller=False, path=log, present=["mlx5_0", "mlx5_1"])
+    watcher = Watcher({"rxe0/1": (("mlx5_0",), "mlx5")}, controller=False, path=log, present=["mlx5_0", "mlx5_1"])
     say(log, text, level=3)
     made = report()
     watcher.pytest_handlecrashitem(made)
     watcher.pytest_unconfigure()
     assert (made.sections != []) == attached
+
+
+def test_lines_of_the_device_at_the_other_end_are_attached(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {name: frozenset({name, f"0000:5e:00.{name[-1]}"}) for name in ("mlx5_0", "mlx5_1")}
+    monkeypatch.setattr("conformance.session.kernel_log.names_of_device", names.get)
+    watcher = Watcher({"rxe0/1": (("mlx5_0", "mlx5_1"), "mlx5")}, controller=False, path=log)
+    say(log, "mlx5_core 0000:5e:00.1: an error", level=3)
+    made = report()
+    watcher.pytest_handlecrashitem(made)
+    watcher.pytest_unconfigure()
+    assert made.sections
 
 
 @pytest.mark.parametrize(

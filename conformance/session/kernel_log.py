@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -21,33 +20,30 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """No kernel drives a simulated device."""
     config = session.config
     if runs_checks(config) and not machine_of(config).simulated:
-        devices = {target.id: (target.device.name, target.device.driver) for target in inventory_of(config).targets}
-        peers = {target.id: target.peer.device.name for target in inventory_of(config).usable if target.peer}
-        config.pluginmanager.register(Watcher(devices, distributes(config), present=device_names(), peers=peers))
+        devices = {target.id: (target.devices, target.device.driver) for target in inventory_of(config).targets}
+        config.pluginmanager.register(Watcher(devices, controller=distributes(config), present=device_names()))
 
 
 class Watcher:
     """A pytest plugin that attaches the kernel's lines to checks, and lets them decide.
 
-    `targets`: id -> (device, driver). `controller`: checks run in other processes of this machine, which have a watcher
-    each; left for this one are those that died. `present`: all RDMA devices of this machine, also those that are not
-    tried. `peers`: id -> the device at the other end of the target's traffic, whose lines count as its own.
+    `targets`: id -> (devices, driver). `controller`: checks run in other processes of this machine, which have a
+    watcher each; left for this one are those that died. `present`: all RDMA devices of this machine, also those that
+    are not tried.
     """
 
     def __init__(
         self,
-        targets: dict[str, tuple[str, str]],
+        targets: Mapping[str, tuple[tuple[str, ...], str]],
         controller: bool,
         path: Path = KMSG,
         present: Iterable[str] = (),
-        peers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._targets = targets
-        self._peers = peers
         self._controller = controller
         self._names = {
             device: names_of_device(device)
-            for device in (*present, *peers.values(), *(device for device, _ in targets.values()))
+            for device in (*present, *(device for devices, _ in targets.values() for device in devices))
         }
         self._is_last = False
         self._log: KernelLog | None = None
@@ -89,10 +85,9 @@ class Watcher:
         known = properties_of(report)
         if self._log is None or known.get(TARGET) not in self._targets or CLAUSE not in known:
             return ""
-        device, driver = self._targets[known[TARGET]]
-        ends = {device, self._peers.get(known[TARGET], device)}
-        own = frozenset().union(*(self._names[name] for name in ends))
-        others = frozenset().union(*(names for name, names in self._names.items() if name not in ends))
+        devices, driver = self._targets[known[TARGET]]
+        own = frozenset().union(*(self._names[name] for name in devices))
+        others = frozenset().union(*(names for name, names in self._names.items() if name not in devices))
         lines = [line for line in self._log.read() if about(line, own, others, driver)]
         if not lines:
             return ""
