@@ -123,7 +123,7 @@ def test_targets_of_one_device_share_a_worker(tmp_path: Path) -> None:
 def test_the_c_program_of_a_failure_has_the_variables_and_a_file_of_its_own(tmp_path: Path) -> None:
     plain, both = targets(tmp_path, "[{}, {name: both, REF_X: 2, REF_Y: b}]")
     scenario = Scenario.parse("rc-send-m32-n32-rq-post_send-poll_cq")
-    paths = [reproducer.write_for(tmp_path, target, scenario, "", "") for target in (plain, both)]
+    paths = [reproducer.write(tmp_path, scenario, reproducer.where(target)) for target in (plain, both)]
     assert paths[0] != paths[1]
     assert "REF_X" not in paths[0].read_text(encoding="utf-8")
     assert '\t{ "REF_X", "2" },\n\t{ "REF_Y", "b" },\n' in paths[1].read_text(encoding="utf-8")

@@ -127,8 +127,6 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
     `clause` and `finding` say in its first comment what it shows. A scenario without null segments gives a program
     that drives ordinary memory only. Raises ValueError for an unknown clause.
     """
-    if clause and clause not in BY_ID:
-        raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
     control = scenario.length <= LONGEST_CONTROL
     laid_out = _with_memory_for_all(scenario) if control else scenario
     layout = plan(laid_out)
@@ -162,10 +160,7 @@ def render(scenario: Scenario, where: Where, clause: str = "", finding: str = ""
         few_sges=max(len(scenario.gather), len(scenario.scatter)) <= 4,
         wr_opcode=f"IBV_WR_{opcode}",
         send_ops_flag=f"IBV_QP_EX_WITH_{opcode}",
-        device=c_string(where.device),
-        where=where,
-        timeout=float(where.timeout),
-        environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
+        **circumstances(where),
     )
 
 
@@ -174,29 +169,42 @@ def _is_written_first(scenario: Scenario, clause: str) -> bool:
     return clause == "read/zeros-after-write" and scenario.transport is Transport.RC and bool(scenario.gather)
 
 
-def write_for(folder: Path, target: Target, scenario: Scenario, clause: str, finding: str) -> Path:
-    """`write` for a target."""
-    return write(folder, scenario, where(target), clause, finding)
-
-
 def write(folder: Path, scenario: Scenario, where: Where, clause: str = "", finding: str = "") -> Path:
     """Write the program to a file of the folder, made if need be, that is named after target and scenario.
 
     Returns its path. Raises OSError, and ValueError as `render` does.
     """
-    text = render(scenario, where, clause, finding)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(scenario, where)
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write_program(folder, file_name(scenario, where), render(scenario, where, clause, finding))
 
 
 def file_name(scenario: Scenario, where: Where) -> str:
     """`mlx5_0-1-cqe128-rc-send-m32-n32-srq-post_send-poll_cq.c`, without the label where there is no environment."""
     # "3*n8" is "3xn8" there, and "n8@zero" "n8.zero": neither shells nor make(1) take these names apart.
     name = str(scenario).replace("*", "x").replace("@", ".")
-    parts = (where.device, str(where.port), where.label, name)
-    return "-".join(part(text) for text in parts if text) + ".c"
+    return program_name(where, name)
+
+
+def program_name(where: Where, name: str) -> str:
+    """The file name of a program that was found on a target: `mlx5_0-1-cqe128-NAME.c`, the label only if it has one."""
+    return "-".join(part(text) for text in (where.device, str(where.port), where.label, name) if text) + ".c"
+
+
+def write_program(folder: Path, name: str, text: str) -> Path:
+    """Write a program's text to a file of the folder, made if need be. Returns its path. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def circumstances(where: Where) -> dict[str, object]:
+    """What the templates of all programs know of where it was found."""
+    return {
+        "device": c_string(where.device),
+        "where": where,
+        "timeout": float(where.timeout),
+        "environment": [(c_string(variable), c_string(value)) for variable, value in where.environment],
+    }
 
 
 def _with_memory_for_all(scenario: Scenario) -> Scenario:
@@ -248,7 +256,9 @@ def header(
     finding: str,
     libraries: str = "-libverbs",
 ) -> Iterator[str]:
-    """The lines of a program's first comment."""
+    """The lines of a program's first comment. Raises ValueError for an unknown clause."""
+    if clause and clause not in BY_ID:
+        raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
     paragraphs = [subject]
     if clause:
         paragraphs.append(f"{clause}: {BY_ID[clause].requirement} ({BY_ID[clause].source}).")

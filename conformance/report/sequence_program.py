@@ -10,12 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.clauses import BY_ID
-from conformance.inventory import Target
 from conformance.model import predict
-from conformance.report import reproducer
-from conformance.report.file_names import part
-from conformance.report.reproducer import TEMPLATES, WR_NAMES, Where, c_string, header, kind_of
+from conformance.report.reproducer import (
+    TEMPLATES,
+    WR_NAMES,
+    Where,
+    circumstances,
+    header,
+    kind_of,
+    program_name,
+    write_program,
+)
 from conformance.scenarios import PAGE, LinkKind, Place, Poll, Queue, Region, Scenario, Side, Transport, plan
 from conformance.sequences import Sequence, State, Step, Verb
 
@@ -60,25 +65,16 @@ class _Message:
     byte_lens: tuple[int, int]
 
 
-def write_for(folder: Path, target: Target, sequence: Sequence, clause: str, finding: str) -> Path:
-    """`write` for a target."""
-    return write(folder, sequence, reproducer.where(target), clause, finding)
-
-
 def write(folder: Path, sequence: Sequence, where: Where, clause: str = "", finding: str = "") -> Path:
     """Write the program to a file of the folder, made if need be. Returns its path. Raises OSError, and ValueError as
     `render` does."""
-    text = render(sequence, where, clause, finding)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(sequence, where)
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write_program(folder, file_name(sequence, where), render(sequence, where, clause, finding))
 
 
 def file_name(sequence: Sequence, where: Where) -> str:
     """`mlx5_0-1-cqe128-sequence-0123abcd.c`, without the label where there is no environment."""
     name = f"sequence-{zlib.crc32(str(sequence).encode()):08x}"
-    return "-".join(part(text) for text in (where.device, str(where.port), where.label, name) if text) + ".c"
+    return program_name(where, name)
 
 
 def render(sequence: Sequence, where: Where, clause: str = "", finding: str = "") -> str:
@@ -86,8 +82,6 @@ def render(sequence: Sequence, where: Where, clause: str = "", finding: str = ""
 
     `clause` and `finding` say in its first comment what it shows. Raises ValueError for an unknown clause.
     """
-    if clause and clause not in BY_ID:
-        raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
     subject = f"{len(sequence.steps)} steps:\n{sequence.in_lines()}"
     about = (subject, PROCEDURE, f"Sequence: {sequence}")
     memory = _Memory()
@@ -101,10 +95,7 @@ def render(sequence: Sequence, where: Where, clause: str = "", finding: str = ""
         steps=[(str(step), calls[index]) for index, step in enumerate(sequence.steps)],
         ending=calls[steps:],
         longest=math.ceil(2 * where.timeout * (1 + steps)) + 10,
-        device=c_string(where.device),
-        where=where,
-        timeout=float(where.timeout),
-        environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
+        **circumstances(where),
     )
 
 

@@ -7,12 +7,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.clauses import BY_ID
-from conformance.inventory import Target
 from conformance.load import Load
-from conformance.report import reproducer
-from conformance.report.file_names import part
-from conformance.report.reproducer import TEMPLATES, Where, c_string, header
+from conformance.report.reproducer import TEMPLATES, Where, circumstances, header, program_name, write_program
 from conformance.scenarios import LinkKind, Poll, Post, Queue, Transport
 
 SECONDS = 10.0
@@ -41,25 +37,15 @@ class _Kind:
     extended: str
 
 
-def write_for(folder: Path, target: Target, load: Load, clause: str, finding: str) -> Path:
-    """`write` for a target."""
-    return write(folder, load, reproducer.where(target), clause, finding)
-
-
 def write(folder: Path, load: Load, where: Where, clause: str = "", finding: str = "") -> Path:
     """Write the program to a file of the folder, made if need be. Returns its path. Raises OSError, and ValueError as
     `render` does."""
-    text = render(load, where, clause, finding)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(load, where)
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write_program(folder, file_name(load, where), render(load, where, clause, finding))
 
 
 def file_name(load: Load, where: Where) -> str:
     """`mlx5_0-1-cqe128-stress-4711.c`, without the label where there is no environment."""
-    names = (where.device, str(where.port), where.label, f"stress-{load.seed}")
-    return "-".join(part(text) for text in names if text) + ".c"
+    return program_name(where, f"stress-{load.seed}")
 
 
 def render(load: Load, where: Where, clause: str = "", finding: str = "") -> str:
@@ -69,8 +55,6 @@ def render(load: Load, where: Where, clause: str = "", finding: str = "") -> str
     the clause that is broken, if one is. `clause` and `finding` say in its first comment what it shows.
     Raises ValueError for an unknown clause or no kind.
     """
-    if clause and clause not in BY_ID:
-        raise ValueError(f"{clause!r} is no clause; see `python -m conformance clauses`")
     if not load.kinds:
         raise ValueError("no kind of queue pair to drive")
     subject = f"Pairs of queue pairs: {load.pairs}, threads: {load.threads}, seed {load.seed}."
@@ -86,10 +70,7 @@ def render(load: Load, where: Where, clause: str = "", finding: str = "") -> str
         still=load.still,
         requests=load.requests,
         seconds=SECONDS,
-        device=c_string(where.device),
-        where=where,
-        timeout=float(where.timeout),
-        environment=[(c_string(variable), c_string(value)) for variable, value in where.environment],
+        **circumstances(where),
     )
 
 

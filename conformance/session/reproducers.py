@@ -26,14 +26,15 @@ def leave_reproducer(
     if target.peer is not None:
         report.sections.append(("C reproducer", "none: they have both ends of the traffic on one port"))
         return
+    where = reproducer.where(target)
     try:
         folder = config.option.reports / "reproducers"
         if isinstance(traffic, Load):
-            path = stress_program.write_for(folder, target, traffic, properties[CLAUSE], finding)
+            path = stress_program.write(folder, traffic, where, properties[CLAUSE], finding)
         elif isinstance(traffic, Sequence):
-            path = sequence_program.write_for(folder, target, traffic, properties[CLAUSE], finding)
+            path = sequence_program.write(folder, traffic, where, properties[CLAUSE], finding)
         else:
-            path = reproducer.write_for(folder, target, traffic, properties[CLAUSE], finding)
+            path = reproducer.write(folder, traffic, where, properties[CLAUSE], finding)
     except OSError as error:
         report.sections.append(("C reproducer", f"not written: {error}"))
         return
