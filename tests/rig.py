@@ -18,6 +18,8 @@ from conformance.reference.engine.errors import Refused, WorkError
 from conformance.verbs.devices import list_devices
 
 Patch = Callable[[str, Callable[..., Any]], None]
+TIMEOUT = 0.05
+"""Seconds: what is lost here is lost for good."""
 PROVIDERS = Path(__file__).parent.parent / "providers.yaml"
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -22,14 +21,12 @@ from conformance.verbs.link import Link
 from conformance.verbs.null_mr import NullMR, NullMRError
 from conformance.verdicts import BrokenError, Failure, LackingError
 from conformance.watch import watch
-from tests.rig import Calls, Patch, nothing, protection_error, refused, target, wrap
+from tests.rig import TIMEOUT, Calls, Patch, nothing, protection_error, refused, target
 
 PATH = "rq-post_send-poll_cq"
 SEND = Scenario.parse(f"rc-send-n8-m8-{PATH}")
 WRITE = Scenario.parse(f"rc-write-n8-remote-{PATH}")
 READ = Scenario.parse(f"rc-read-remote-n8-{PATH}")
-TIMEOUT = 0.05
-"""Seconds: what is lost here is lost for good."""
 
 KINDS = [
     f"{transport}-{queue}-{post}-{poll}"
@@ -42,18 +39,6 @@ KINDS = [
     )
     if transport != "xrc" or queue == "srq"
 ]
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench(replace(target(), timeout=TIMEOUT))
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
-def patch(monkeypatch: pytest.MonkeyPatch) -> Patch:
-    return partial(wrap, monkeypatch)
 
 
 def different(kind: str, count: int) -> list[Scenario]:

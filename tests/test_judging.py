@@ -7,10 +7,9 @@ import errno
 import re
 import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +28,13 @@ from conformance.verbs.names import e
 from conformance.verbs.null_mr import NullMR
 from conformance.verbs.wr import SGE, RecvWR
 from conformance.verdicts import BrokenError, Failure, LackingError
-from tests.rig import Calls, Patch, nothing, protection_error, refused, target, wrap
+from tests.rig import TIMEOUT, Calls, Patch, nothing, protection_error, refused, target
 
 PATH = "rq-post_send-poll_cq"
 SEND = Scenario.parse(f"rc-send-n8-m8-{PATH}")
 WRITE = Scenario.parse(f"rc-write-n8-remote-{PATH}")
 READ = Scenario.parse(f"rc-read-remote-n8-{PATH}")
 LONG = Scenario.parse(f"rc-send-n100+m100-m200-{PATH}")
-TIMEOUT = 0.05
-"""Seconds: what is lost here is lost for good."""
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench(replace(target(), timeout=TIMEOUT))
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
-def patch(monkeypatch: pytest.MonkeyPatch) -> Patch:
-    return partial(wrap, monkeypatch)
 
 
 UNRELIABLE = [f"uc-send-n8-m8-{PATH}", f"uc-write-n8-remote-{PATH}", f"ud-send-n8-m48-{PATH}"]

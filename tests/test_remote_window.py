@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 
 import pytest
 from pyverbs.mr import MW
@@ -16,23 +13,9 @@ from conformance.judging import Bench
 from conformance.scenarios import Scenario, Side
 from conformance.verbs.names import e
 from conformance.verbs.remote_window import RemoteWindow, local_invalidate
-from tests.rig import Calls, Patch, nothing, refused, target, wrap
+from tests.rig import TIMEOUT, Calls, Patch, nothing, refused
 
 KIND = Scenario.parse("rc-send-m8-m8-rq-post_send-poll_cq").link
-TIMEOUT = 0.05
-"""Seconds: what is lost here is lost for good."""
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench(replace(target(), timeout=TIMEOUT))
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
-def patch(monkeypatch: pytest.MonkeyPatch) -> Patch:
-    return partial(wrap, monkeypatch)
 
 
 def window_of(bench: Bench) -> RemoteWindow:

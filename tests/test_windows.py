@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pytest
@@ -20,21 +18,9 @@ from conformance.scenarios import Side
 from conformance.verbs.names import e
 from conformance.verbs.windows import KIND, TYPES
 from conformance.verdicts import BrokenError, Failure, LackingError
-from tests.rig import Patch, nothing, refused, target, wrap
+from tests.rig import Patch, nothing, refused, target
 
 MW_TYPES = pytest.mark.parametrize("mw_type", TYPES, ids=TYPES.get)
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench(replace(target(), timeout=0.05))
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
-def patch(monkeypatch: pytest.MonkeyPatch) -> Patch:
-    return partial(wrap, monkeypatch)
 
 
 @MW_TYPES
