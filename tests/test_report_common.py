@@ -3,10 +3,13 @@
 
 from itertools import product
 
+import pytest
+
 from conformance.report.common import Common, Trait, common
 from conformance.results import Result
 from conformance.scenarios import Scenario
 from conformance.verdicts import Verdict
+from tests.made_up import result
 
 LENGTHS = (1, 8, 32, 33, 64, 4096)
 QUEUES = ("rq", "srq")
@@ -75,3 +78,12 @@ def test_waived_failures_were_tried() -> None:
 def test_failures_of_everything_have_nothing_that_tells() -> None:
     checks = [judged(queue, 8, "cqe64", Verdict.FAIL) for queue in QUEUES]
     assert common(checks, Verdict.FAIL) == Common((), (), 2, 2)
+
+
+@pytest.mark.parametrize("port", ["mlx5_0/1", "lab-a:mlx5_0/1", "mlx5_0/1-mlx5_1/1", "root@lab-a:mlx5_0/1-mlx5_1/2"])
+def test_an_environment_is_what_follows_the_ports_of_a_target(port: str) -> None:
+    scenario = Scenario.parse("rc-send-m8-n8-rq-post_send-poll_cq")
+    verdicts = {port: Verdict.PASS, f"{port}/big": Verdict.FAIL, f"{port}/A=/tmp/b": Verdict.PASS}
+    results = [(result(verdict, target=target), scenario) for target, verdict in verdicts.items()]
+    environments = {(trait.value, trait.bad) for trait in common(results, Verdict.FAIL).traits}
+    assert environments == {("as it was", 0), ("big", 1), ("A=/tmp/b", 0)}

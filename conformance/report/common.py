@@ -2,9 +2,11 @@
 """What failures have in common: on which parts of the path checks fail, and on which they do not."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 from conformance.results import Result
@@ -81,8 +83,15 @@ class _Lengths:
 
     def group(self, length: int) -> str:
         """In the order of the lengths, as one counts them."""
-        same = [other for other in self.tried if self._place(other) == self._place(length)]
-        return str(length) if min(same) == max(same) else f"{min(same)} to {max(same)}"
+        return self._groups[self._place(length)]
+
+    @cached_property
+    def _groups(self) -> dict[int, str]:
+        of: dict[int, list[int]] = {}
+        for length in self.tried:
+            of.setdefault(self._place(length), []).append(length)
+        ends = {place: (min(lengths), max(lengths)) for place, lengths in of.items()}
+        return {place: str(low) if low == high else f"{low} to {high}" for place, (low, high) in ends.items()}
 
     def _place(self, length: int) -> int:
         return (length >= self.least) + (length > self.most)
@@ -113,8 +122,10 @@ def _shape(segments: Sequence[Segment]) -> str:
 
 
 def _environment(target: str) -> str:
-    """The environment's part of a target's id: host:device/port/environment."""
-    return "".join(target.split("/", 2)[2:]) or "as it was"
+    """The environment's part of a target's id: host:device/port/environment, with the peer's device/port after the
+    port, if it has one."""
+    found = re.match(r"[^/]+/\d+(?:-[^/]+/\d+)?/(.+)", target)
+    return found[1] if found else "as it was"
 
 
 def _count(name: str, paths: Sequence[tuple[Path, bool]]) -> list[Trait]:
