@@ -69,6 +69,10 @@ from tests.work_requests import READ, SEND, SWAP, TOO_LONG, UD, WRITE
             "rc-send-m8@odd+n4@again+o2@again-n9@across_4gib+o5+n1@other_mr-rq-post_send-poll_cq",
         ),
         (
+            replace(SEND, gather=(mem(4), null(4, Address.AGAIN)), scatter=(mem(8),)),
+            "rc-send-m4+n4@again-m8-rq-post_send-poll_cq",
+        ),
+        (
             replace(READ, wait=Wait.EVENT, ordinary=Ordinary.WINDOW),
             "rc-read-remote-n4+m6-rq-post_send-poll_cq-event-window",
         ),

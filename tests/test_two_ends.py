@@ -193,6 +193,12 @@ def test_what_is_wrong_between_devices_alone_is_found_with_a_peer(tmp_path: Path
     )
 
 
+def test_a_fault_of_a_device_that_is_not_there_is_a_usage_error() -> None:
+    run = run_suite("--reference", "--reference-devices=2", "--reference-fault=ref2:leaks-to-address")
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+    assert "fault 'ref2:leaks-to-address': there is no such device, but ref0 to ref1" in run.output
+
+
 def test_what_is_for_one_port_is_skipped_and_says_so(tmp_path: Path) -> None:
     entry = providers(tmp_path, "{driver: reference, simulate: 2, devices: [ref0], peer: ref1/1, null_mr: required}")
     run = run_suite("--reference", entry, "--stress=1", "-k", "under_stress or (sequence and zeros) or comes_back")

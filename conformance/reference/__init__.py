@@ -39,6 +39,10 @@ def load(devices: int = 1, faults: Sequence[str] = (), variant: str | None = Non
         return
     if early := sorted(name for name in sys.modules if name.startswith("pyverbs.")):
         raise RuntimeError(f"load the reference device before pyverbs: {early[0]} is imported and bound to libibverbs")
+    for fault in faults:
+        device = re.match(r"ref(\d+):", fault)
+        if device and int(device[1]) >= devices:
+            raise ValueError(f"fault {fault!r}: there is no such device, but ref0 to ref{devices - 1}")
     kinds = [compose(faults_of(number, faults), variant) for number in range(devices)]
     _path = libibverbs.load(devices, lambda number, fabric, memory: kinds[number](number, fabric, memory))
     _loaded = wanted
